@@ -1,0 +1,1 @@
+"""The rules of genqueue: pure functions and frozen values, standard library only."""

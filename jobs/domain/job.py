@@ -1,0 +1,114 @@
+"""What is a job: the request to make one, the stored record, and a claimed attempt?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from jobs.domain.errors import ErrorKind
+from jobs.domain.states import TERMINAL, State
+
+SCHEMA_VERSION: Final = 1
+PRIORITY_MIN: Final = 0
+PRIORITY_MAX: Final = 100
+PRIORITY_DEFAULT: Final = 50
+MAX_ATTEMPTS_DEFAULT: Final = 3
+MAX_ATTEMPTS_LIMIT: Final = 10
+
+
+class Kind(StrEnum):
+    """What sort of work a job is; each has its handler in jobs.worker."""
+
+    PROMPT = "prompt"
+    GENERATION = "generation"
+    ESCALATION = "escalation"
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job as submitted, with its prompt (A1, A2). Ids are made by the caller, so that a
+    submit that is sent twice is one job; stamps are made by Redis.
+
+    `target` is `provider:model`, at most 64 bytes. `idempotency_key` is the client's own
+    (X4) and `payload_hash` the hex SHA-256 of the canonical payload that it stands for.
+    """
+
+    id: str
+    prompt_id: str
+    org_id: str
+    created_by: str
+    prompt_text: str
+    target: str
+    kind: Kind = Kind.PROMPT
+    priority: int = PRIORITY_DEFAULT
+    max_attempts: int = MAX_ATTEMPTS_DEFAULT
+    execution_options: Mapping[str, Any] = field(default_factory=dict)
+    parent_id: str | None = None
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    idempotency_key: str | None = None
+    payload_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The stored record (A2): every instant in milliseconds of the Redis clock, None = unset."""
+
+    id: str
+    prompt_id: str
+    kind: Kind
+    state: State
+    priority: int
+    attempt: int
+    max_attempts: int
+    execution_options: Mapping[str, Any]
+    org_id: str
+    created_by: str
+    target: str
+    schema_version: int
+    seq: int
+    created_at_ms: int
+    updated_at_ms: int
+    worker_claim: str | None = None
+    claimed_at_ms: int | None = None
+    started_at_ms: int | None = None
+    running_heartbeat_at_ms: int | None = None
+    finished_at_ms: int | None = None
+    run_at_ms: int | None = None
+    scheduled_for_ms: int | None = None
+    depends_on: str | None = None
+    response_id: str | None = None
+    error_kind: ErrorKind | None = None
+    error_message: str | None = None
+    supersedes: str | None = None
+    superseded_by: str | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One move in a job's history; `source` is None for the submit that made it."""
+
+    seq: int
+    at_ms: int
+    verb: str
+    source: State | None
+    target: State
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A claimed job and all that its handler needs: the lease `token` goes with every write."""
+
+    job: Job
+    token: str
+    prompt_text: str
