@@ -1,0 +1,115 @@
+"""Which keys are in Redis, of what type, and when do they end?
+
+Every key is spelled here and nowhere else: Python calls the `Key`, the scripts get the same
+spelling as the table `K` (see scripts.py), and ARCHITECTURE.md's key table is generated from
+`ALL`. The hash tag keeps all of them in one slot of a Redis Cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Final
+
+PREFIX: Final = "{gq}:"
+
+EVENTS_TTL_MS: Final = 3_600_000
+"""An org's stream ends an hour after its last event (decision 14)."""
+
+EVENTS_KEPT: Final = 20_000
+"""About so many events an org's stream keeps; who reads on from an older one meets a gap."""
+
+IDEMPOTENCY_TTL_MS: Final = 86_400_000
+"""An idempotency record ends 24 h after its job did (X4)."""
+
+CLAIM_TTL_MS: Final = 120_000
+"""A claim can be repeated for two minutes: longer than a client re-sends."""
+
+SCORE_SLOT: Final = 2**46
+"""Scores of lanes are `priority * 2^46 + n`: 7 + 46 bits, exact in a double."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One family of keys. `spelling` holds one `%s` where the family has a member each."""
+
+    name: str
+    spelling: str
+    type: str
+    holds: str
+    end: str
+
+    def __call__(self, part: str = "") -> str:
+        """The key itself; `part` fills the placeholder."""
+        return PREFIX + (self.spelling % part if "%s" in self.spelling else self.spelling)
+
+
+SEQ = Key("seq", "seq", "string", "number of the last event; also a job's place", "never")
+TURN = Key("turn", "turn", "string", "number of the last turn given to a lane", "never")
+SWEPT_AT = Key("swept_at", "swept_at", "string", "ms of the last reclaim sweep", "never")
+CLAIMED_AT = Key("claimed_at", "claimed_at", "string", "ms of the last claim that found work", "never")
+
+JOB = Key("job", "job:%s", "hash", "the record, fields of at most 64 bytes", "archive")
+OPTIONS = Key("options", "job:%s:options", "string", "execution_options as JSON", "archive")
+ERROR = Key("error", "job:%s:error", "string", "error_message", "archive")
+HISTORY = Key(
+    "history", "job:%s:history", "list", "seq|at_ms|verb|from|to|attempt|reason", "archive"
+)
+PROMPT = Key("prompt", "prompt:%s", "hash", "the prompt entity, without its text", "archive")
+METADATA = Key("metadata", "prompt:%s:metadata", "string", "the caller's JSON", "archive")
+REPLACED = Key(
+    "replaced", "prompt:%s:replaced", "list", "superseded jobs, oldest first", "archive"
+)
+EDGES = Key("edges", "prompt:%s:edges", "list", "from|type|to", "archive")
+LEDGER = Key("ledger", "prompt:%s:ledger", "list", "at_ms|job|attempt|usage JSON", "archive")
+AUDIT = Key("audit", "prompt:%s:audit", "list", "at_ms|verb|job|attempt|detail", "archive")
+RESPONSE = Key("response", "response:%s", "hash", "the response entity, without text", "archive")
+TEXT = Key("text", "text:%s", "string", "text of a prompt or response", "archive")
+
+READY = Key("ready", "ready:%s", "zset", "a lane: job by priority * 2^46 + seq", "empty")
+TURNS = Key("turns", "turns", "zset", "open lanes by head priority * 2^46 + turn", "empty")
+TEAM_LANES = Key("team_lanes", "lanes:%s", "set", "a team's non-empty lanes", "empty")
+SHUT = Key("shut", "shut:%s", "zset", "lanes behind a shut gate, scored as in turns", "empty")
+SHUT_BY = Key("shut_by", "shut_by", "hash", "lane to the gate that shut it", "empty")
+GATES = Key("gates", "gates", "set", "gates that have lanes behind them", "empty")
+SCHEDULED = Key("scheduled", "scheduled", "zset", "job by run_at in ms", "empty")
+BLOCKED = Key("blocked", "blocked", "zset", "job that waits for another, by seq", "empty")
+RUNNING = Key("running", "running", "zset", "job by end of its lease in ms", "empty")
+RUNNING_BY_ORG = Key("running_by_org", "running_by_org", "hash", "org to running jobs", "empty")
+QUOTAS = Key("quotas", "quotas", "hash", "org to its most running jobs", "operator")
+
+CLAIM = Key("claim", "claim:%s", "list", "jobs taken under a claim token", "2 min")
+IDEMPOTENCY = Key(
+    "idempotency", "idem:%s", "string", "payload hash|job|prompt", "24 h after the job's end"
+)
+EVENTS = Key("events", "events:%s", "stream", "an org's moves, id `seq-0`", "1 h after the last")
+CHANGED = Key("changed", "changed:%s", "zset", "an org's jobs by last event", "archive")
+
+CREDENTIAL = Key("credential", "key:%s", "hash", "API key: SHA-256, org, user", "revoke")
+CREDENTIALS = Key("credentials", "keys", "set", "ids of API keys", "revoke")
+
+ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Key))
+
+
+def lane(org_id: str, kind: str, target: str) -> str:
+    """The name of the lane in which such a job waits; scripts build the same (`lane_of`)."""
+    return f"{org_id}|{kind}|{target}"
+
+
+def lua_table(used: Container[str]) -> str:
+    """The Lua source of `K`: every key named in `used` as a function, `K.job(id)`."""
+    lines = ["local K = {}"]
+    for key in ALL:
+        if key.name not in used:
+            continue
+        if "%s" in key.spelling:
+            head, tail = (PREFIX + key.spelling).split("%s")
+            lines.append(f"function K.{key.name}(part) return '{head}' .. part .. '{tail}' end")
+        else:
+            lines.append(f"function K.{key.name}() return '{key()}' end")
+    lines.append(f"local SLOT = {SCORE_SLOT}")
+    lines.append(f"local EVENTS_TTL_MS = {EVENTS_TTL_MS}")
+    lines.append(f"local EVENTS_KEPT = {EVENTS_KEPT}")
+    lines.append(f"local IDEMPOTENCY_TTL_MS = {IDEMPOTENCY_TTL_MS}")
+    lines.append(f"local CLAIM_TTL_MS = {CLAIM_TTL_MS}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,12 @@
+-- fail: end a running attempt and its job with an error.
+-- ARGV: id token kind message
+-- Returns OK, MISSING, WRONG_STATE or LEASE_LOST; writes nothing unless OK.
+local job, word = guard(id, token, 'fail')
+if not job then return word end
+local now = now_ms()
+leave_running(job)
+local fields = {'last_token', token, 'last_verb', 'fail'}
+note_error(id, kind, message, fields)
+audit(job, 'fail', kind, now)
+move(job, 'failed', 'fail', now, kind, fields)
+return 'OK'

@@ -1,0 +1,12 @@
+-- retry: a running attempt failed and another may help; it counts (A10).
+-- ARGV: id token kind message after_ms ticket_cap
+-- Returns {OK, wanted}, or {MISSING|WRONG_STATE|LEASE_LOST}; writes nothing unless OK.
+local job, word = guard(id, token, 'retry')
+if not job then return {word, 0} end
+local now = now_ms()
+leave_running(job)
+local fields = {'last_token', token, 'last_verb', 'retry'}
+note_error(id, kind, message, fields)
+job.attempt = job.attempt + 1
+requeue(job, 'retry', now + tonumber(after_ms), now, kind, fields)
+return {'OK', ticket_wanted(ticket_cap)}

@@ -1,0 +1,10 @@
+-- snooze: a running attempt goes back to the queue for a while; it does not count.
+-- ARGV: id token reason after_ms ticket_cap
+-- Returns {OK, wanted}, or {MISSING|WRONG_STATE|LEASE_LOST}; writes nothing unless OK.
+local job, word = guard(id, token, 'snooze')
+if not job then return {word, 0} end
+local now = now_ms()
+leave_running(job)
+requeue(job, 'snooze', now + tonumber(after_ms), now, reason,
+  {'last_token', token, 'last_verb', 'snooze'})
+return {'OK', ticket_wanted(ticket_cap)}

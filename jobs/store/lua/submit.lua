@@ -1,0 +1,66 @@
+-- submit: store a prompt and its job, once.
+-- ARGV: job_id prompt_id org_id user_id kind target priority max_attempts text options metadata parent_id correlation_id causation_id idem payload_hash ticket_cap schema_version
+-- Returns {OK, wanted}; {DUPLICATE, job_id, prompt_id} where the idempotency key stands for
+-- this payload already; {REUSED, job_id} where it stands for another; {UNRELATED, field}
+-- where a named entity is not of this org (A18). Writes nothing unless OK.
+if call('EXISTS', K.job(job_id)) == 1 then return {'OK', ticket_wanted(ticket_cap)} end
+if idem ~= '' then
+  local known = call('GET', K.idempotency(idem))
+  if known then
+    local hash, job, prompt = string.match(known, '^([^|]*)|([^|]*)|(.*)$')
+    if hash == payload_hash then return {'DUPLICATE', job, prompt} end
+    return {'REUSED', job}
+  end
+end
+
+-- conversation: the correlation id of a prompt or response of this org, or nil.
+local function conversation(id)
+  local response = call('HMGET', K.response(id), 'org_id', 'prompt_id')
+  local prompt = response[1] and response[2] or id
+  local r = call('HMGET', K.prompt(prompt), 'org_id', 'correlation_id')
+  if r[1] ~= org_id then return nil end
+  return r[2] or prompt
+end
+
+local correlation = prompt_id
+if parent_id ~= '' then
+  correlation = conversation(parent_id)
+  if not correlation then return {'UNRELATED', 'parent_id'} end
+end
+if correlation_id ~= '' then
+  if not conversation(correlation_id) then return {'UNRELATED', 'correlation_id'} end
+  correlation = correlation_id
+end
+local causation = parent_id
+if causation_id ~= '' then
+  if not conversation(causation_id) then return {'UNRELATED', 'causation_id'} end
+  causation = causation_id
+end
+
+local now = now_ms()
+local job = {id = job_id, prompt_id = prompt_id, org_id = org_id, created_by = user_id,
+  kind = kind, target = target, priority = tonumber(priority), attempt = 1}
+local prompt = {'org_id', org_id, 'created_by', user_id, 'created_at', int(now), 'job_id', job_id}
+local function also(field, value)
+  prompt[#prompt + 1] = field
+  prompt[#prompt + 1] = value
+end
+if parent_id ~= '' then also('parent_id', parent_id) end
+if correlation ~= prompt_id then also('correlation_id', correlation) end
+if causation ~= '' then also('causation_id', causation) end
+
+call('HSET', K.prompt(prompt_id), unpack(prompt))
+call('SET', K.text(prompt_id), text)
+if metadata ~= '' then call('SET', K.metadata(prompt_id), metadata) end
+if options ~= '' then call('SET', K.options(job_id), options) end
+local fields = {'prompt_id', prompt_id, 'kind', kind, 'target', target, 'priority', priority,
+  'attempt', '1', 'max_attempts', max_attempts, 'org_id', org_id, 'created_by', user_id,
+  'created_at', int(now), 'schema_version', schema_version}
+if idem ~= '' then
+  call('SET', K.idempotency(idem), payload_hash .. '|' .. job_id .. '|' .. prompt_id)
+  fields[#fields + 1] = 'idem'
+  fields[#fields + 1] = idem
+end
+move(job, 'queued', 'submit', now, '', fields)
+enter_lane(job)
+return {'OK', ticket_wanted(ticket_cap)}

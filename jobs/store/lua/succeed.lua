@@ -1,0 +1,23 @@
+-- succeed: end a running attempt with its response, entity, edge, ledger and audit row (A19).
+-- ARGV: id token response_id text source_refs ledger response*
+-- Returns OK, MISSING, WRONG_STATE or LEASE_LOST; writes nothing unless OK. A response that
+-- is stored already (A15) is kept as it is, with its edge and its ledger row.
+local job, word = guard(id, token, 'succeed')
+if not job then return word end
+local now = now_ms()
+leave_running(job)
+if call('EXISTS', K.response(response_id)) == 0 then
+  call('HSET', K.response(response_id), 'prompt_id', job.prompt_id, 'org_id', job.org_id,
+    'job_id', id, 'created_at', int(now), 'source_refs', source_refs, unpack(response))
+  call('SET', K.text(response_id), text)
+  call('RPUSH', K.edges(job.prompt_id), job.prompt_id .. '|flows-to|' .. response_id)
+  call('RPUSH', K.ledger(job.prompt_id),
+    table.concat({int(now), id, int(job.attempt), ledger}, '|'))
+end
+call('HSET', K.prompt(job.prompt_id), 'response_id', response_id)
+audit(job, 'succeed', response_id, now)
+call('HDEL', K.job(id), 'error_kind')
+call('DEL', K.error(id))
+move(job, 'succeeded', 'succeed', now, '', {'response_id', response_id, 'last_token', token,
+  'last_verb', 'succeed'})
+return 'OK'

@@ -1,0 +1,328 @@
+"""How does a job change? The write side: one method a verb, one round trip each (decision 4)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jobs.domain.entities import Response
+from jobs.domain.errors import (
+    ErrorKind,
+    IdempotencyKeyReusedError,
+    RelatedEntityMissingError,
+)
+from jobs.domain.job import PRIORITY_MAX, SCHEMA_VERSION, Attempt, NewJob
+from jobs.domain.states import Answer
+from jobs.store.codec import job_from_fields
+from jobs.store.scripts import Scripts
+
+MESSAGE_MAX: Final = 1000
+"""Characters of an error message that are kept."""
+
+REASON_MAX: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of a submit; `replayed` where the idempotency key named an earlier job."""
+
+    job_id: str
+    prompt_id: str
+    replayed: bool
+    ticket_wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """What a worker asks for: up to `count` attempts of priority <= `ceiling`, leased for
+    `window_ms`. `token` makes the claim repeatable. `worker` and `ticket_id` are RQ names,
+    empty where there is none; `ticket_names` is what runs under the ticket already."""
+
+    token: str
+    count: int
+    window_ms: int
+    ceiling: int = PRIORITY_MAX
+    worker: str = ""
+    ticket_id: str = ""
+    ticket_names: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What a claim got. `refused` says why none may be had now ("" where it may);
+    `next_run_at_ms` is when the next scheduled job is due; `more` means look again at once;
+    `sweep_age_ms` is the time since the last reclaim sweep, None where there was none."""
+
+    attempts: tuple[Attempt, ...]
+    refused: str = ""
+    next_run_at_ms: int | None = None
+    now_ms: int = 0
+    more: bool = False
+    sweep_age_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The answer to a verb that ends an attempt or a job."""
+
+    answer: Answer
+    ticket_wanted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """What one promotion did; `next_run_at_ms` is None where nothing is scheduled."""
+
+    promoted: int
+    reopened: int
+    next_run_at_ms: int | None
+    ticket_wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaimed:
+    """What one sweep did; `renewed` where it took nothing because the sweep before was not
+    when it should have been; `since_ms` is the time since that one, None where none was."""
+
+    requeued: int
+    failed: int
+    renewed: bool
+    ticket_wanted: bool
+    since_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """The answer to supersede; `superseded_by` names the successor of a job that has one."""
+
+    answer: Answer
+    superseded_by: str | None = None
+    ticket_wanted: bool = False
+
+
+def _json(value: Mapping[str, Any] | Sequence[Any]) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _optional_json(value: Mapping[str, Any]) -> str:
+    return _json(value) if value else ""
+
+
+def _idempotency_part(org_id: str, key: str | None) -> str:
+    """The part of the record's key: scoped to the org, of fixed length whatever the client sent."""
+    if key is None:
+        return ""
+    return hashlib.sha256(f"{org_id}\n{key}".encode()).hexdigest()[:40]
+
+
+class Queue:
+    """The write side of the store. `ticket_cap` bounds the tickets that wait at a time."""
+
+    def __init__(self, scripts: Scripts, *, ticket_cap: int) -> None:
+        self._scripts = scripts
+        self._ticket_cap = ticket_cap
+
+    def submit(self, job: NewJob) -> Submitted:
+        """Store prompt and job (A1). Raises IdempotencyKeyReusedError (X4),
+        RelatedEntityMissingError (A18), StoreUnavailableError; each stores nothing."""
+        reply = self._scripts.run(
+            "submit",
+            job_id=job.id,
+            prompt_id=job.prompt_id,
+            org_id=job.org_id,
+            user_id=job.created_by,
+            kind=job.kind,
+            target=job.target,
+            priority=job.priority,
+            max_attempts=job.max_attempts,
+            text=job.prompt_text,
+            options=_optional_json(job.execution_options),
+            metadata=_optional_json(job.metadata),
+            parent_id=job.parent_id,
+            correlation_id=job.correlation_id,
+            causation_id=job.causation_id,
+            idem=_idempotency_part(job.org_id, job.idempotency_key),
+            payload_hash=job.payload_hash,
+            ticket_cap=self._ticket_cap,
+            schema_version=SCHEMA_VERSION,
+        )
+        if reply[0] == "REUSED":
+            raise IdempotencyKeyReusedError(reply[1])
+        if reply[0] == "UNRELATED":
+            raise RelatedEntityMissingError(reply[1])
+        if reply[0] == "DUPLICATE":
+            return Submitted(reply[1], reply[2], replayed=True, ticket_wanted=False)
+        return Submitted(job.id, job.prompt_id, replayed=False, ticket_wanted=bool(reply[1]))
+
+    def claim(self, request: ClaimRequest) -> Claimed:
+        """Lease up to `count` attempts (A5); a repeat with the same token takes no more."""
+        reply = self._scripts.run(
+            "claim",
+            token=request.token,
+            count=request.count,
+            ceiling=request.ceiling,
+            window_ms=request.window_ms,
+            worker=request.worker,
+            ticket_id=request.ticket_id,
+            ticket_names=request.ticket_names,
+        )
+        if reply[0] == "REFUSED":
+            return Claimed((), refused=reply[1])
+        now_ms = int(reply[4])
+        return Claimed(
+            attempts=tuple(_attempt(item) for item in reply[5:]),
+            next_run_at_ms=int(reply[1]) if reply[1] else None,
+            now_ms=now_ms,
+            more=bool(reply[3]),
+            sweep_age_ms=now_ms - int(reply[2]) if reply[2] else None,
+        )
+
+    def renew(self, held: Mapping[str, str], *, window_ms: int) -> dict[str, str]:
+        """Lease what is held (job id to token) for another window (A7). Answers what is not
+        ours any more: job id to its state, empty where the job is gone."""
+        return _pairs(self._scripts.run("renew", window_ms=window_ms, held=_flat(held)))
+
+    def check(self, held: Mapping[str, str]) -> dict[str, str]:
+        """As `renew`, but only looks (A17)."""
+        return _pairs(self._scripts.run("check", held=_flat(held)))
+
+    def succeed(self, job_id: str, token: str, response: Response) -> Settled:
+        """End a running attempt with its response and all that belongs to it (A19)."""
+        usage = {
+            "prompt_tokens": response.usage.prompt_tokens,
+            "completion_tokens": response.usage.completion_tokens,
+            "cost_usd_micros": response.cost_usd_micros,
+            "provider": response.provider,
+            "model": response.model,
+            "provider_request_id": response.provider_request_id,
+        }
+        fields = {
+            **usage,
+            "finish_reason": response.finish_reason,
+            "truth_class": response.truth_class,
+            "state_class": response.state_class,
+        }
+        word = self._scripts.run(
+            "succeed",
+            id=job_id,
+            token=token,
+            response_id=response.id,
+            text=response.text,
+            source_refs=_json(response.source_refs),
+            ledger=_json(usage),
+            response=[
+                part for name, value in fields.items() if value is not None for part in (name, value)
+            ],
+        )
+        return Settled(Answer(word))
+
+    def retry(
+        self, job_id: str, token: str, kind: ErrorKind, message: str, after_ms: int
+    ) -> Settled:
+        """Put a failed attempt back for another one, `after_ms` from now (A10)."""
+        reply = self._scripts.run(
+            "retry",
+            id=job_id,
+            token=token,
+            kind=kind,
+            message=message[:MESSAGE_MAX],
+            after_ms=after_ms,
+            ticket_cap=self._ticket_cap,
+        )
+        return _settled(reply)
+
+    def snooze(self, job_id: str, token: str, reason: str, after_ms: int) -> Settled:
+        """Put an attempt back, `after_ms` from now, without counting it (A2)."""
+        reply = self._scripts.run(
+            "snooze",
+            id=job_id,
+            token=token,
+            reason=reason[:REASON_MAX],
+            after_ms=after_ms,
+            ticket_cap=self._ticket_cap,
+        )
+        return _settled(reply)
+
+    def fail(self, job_id: str, token: str, kind: ErrorKind, message: str) -> Settled:
+        """End a running attempt and its job with an error."""
+        word = self._scripts.run(
+            "fail", id=job_id, token=token, kind=kind, message=message[:MESSAGE_MAX]
+        )
+        return Settled(Answer(word))
+
+    def expire(self, job_id: str, kind: ErrorKind, message: str) -> Settled:
+        """Fail a queued job that may never run (A3)."""
+        word = self._scripts.run("expire", id=job_id, kind=kind, message=message[:MESSAGE_MAX])
+        return Settled(Answer(word))
+
+    def cancel(self, job_id: str, org_id: str, reason: str = "") -> Settled:
+        """End a queued or running job at once (A17)."""
+        word = self._scripts.run("cancel", id=job_id, org_id=org_id, reason=reason[:REASON_MAX])
+        return Settled(Answer(word))
+
+    def supersede(self, job_id: str, new_id: str, org_id: str, user_id: str) -> Superseded:
+        """Replace an ended job by the new job `new_id` for the same prompt (A16)."""
+        reply = self._scripts.run(
+            "supersede",
+            id=job_id,
+            new_id=new_id,
+            org_id=org_id,
+            user_id=user_id,
+            ticket_cap=self._ticket_cap,
+            schema_version=SCHEMA_VERSION,
+        )
+        if reply[0] == Answer.OK:
+            return Superseded(Answer.OK, new_id, bool(reply[1]))
+        return Superseded(Answer(reply[0]), reply[1] or None)
+
+    def promote(self, limit: int = 100) -> Promoted:
+        """Let due jobs and lanes whose gate has room again into the turn."""
+        reply = self._scripts.run("promote", limit=limit, ticket_cap=self._ticket_cap)
+        run_at_ms = int(reply[2]) if reply[2] else None
+        return Promoted(int(reply[0]), int(reply[1]), run_at_ms, bool(reply[3]))
+
+    def reclaim(
+        self, *, window_ms: int, interval_ms: int, ceiling_ms: int, limit: int = 100
+    ) -> Reclaimed:
+        """Take back attempts whose lease ended (A8, A12, decision 7)."""
+        reply = self._scripts.run(
+            "reclaim",
+            window_ms=window_ms,
+            interval_ms=interval_ms,
+            ceiling_ms=ceiling_ms,
+            limit=limit,
+            ticket_cap=self._ticket_cap,
+        )
+        return Reclaimed(
+            requeued=int(reply[1]),
+            failed=int(reply[2]),
+            renewed=reply[0] == "RENEWED",
+            ticket_wanted=bool(reply[3]),
+            since_ms=int(reply[4]) if reply[4] else None,
+        )
+
+    def is_ticket_wanted(self) -> bool:
+        """Whether a ticket was lost: fewer wait than there is work for (decision 2)."""
+        return bool(self._scripts.run("wanted", ticket_cap=self._ticket_cap))
+
+
+def _flat(held: Mapping[str, str]) -> list[str]:
+    return [part for pair in held.items() for part in pair]
+
+
+def _pairs(reply: Iterable[str]) -> dict[str, str]:
+    items = list(reply)
+    return dict(zip(items[::2], items[1::2], strict=True))
+
+
+def _settled(reply: Sequence[Any]) -> Settled:
+    return Settled(Answer(reply[0]), ticket_wanted=bool(reply[1]))
+
+
+def _attempt(item: Sequence[Any]) -> Attempt:
+    job_id, token, text, options, record = item
+    job = job_from_fields(job_id, _pairs(record), options or None, None)
+    return Attempt(job=job, token=token, prompt_text=text)
