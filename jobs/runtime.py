@@ -1,0 +1,69 @@
+"""How do the parts fit together? Builds the object graph of a process from its Settings."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from redis import Redis
+
+from jobs.domain.errors import StoreUnavailableError
+from jobs.domain.models import ModelRegistry
+from jobs.providers.registry import Providers, build_providers, load
+from jobs.settings import Settings, from_environment
+from jobs.store.connection import connect, store_errors
+from jobs.store.credentials import Credentials
+from jobs.store.queue import Queue
+from jobs.store.records import Records
+from jobs.store.scripts import Scripts
+from jobs.tickets import Tickets, connect_rq
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Everything that a process works with; connections open on first use."""
+
+    settings: Settings
+    redis: Redis
+    rq_redis: Redis
+    queue: Queue
+    records: Records
+    credentials: Credentials
+    tickets: Tickets
+    models: ModelRegistry
+    providers: Providers
+
+
+def build(settings: Settings | None = None) -> Runtime:
+    """The graph for `settings`, by default those of the environment.
+
+    Raises SettingsInvalidError with every problem of the settings or of the models file.
+    """
+    if settings is None:
+        settings = from_environment(os.environ)
+    models = load(settings.models_file)
+    redis = connect(settings.redis_url)
+    rq_redis = connect_rq(settings.redis_url)
+    scripts = Scripts(redis, rq_prefix=settings.rq_prefix, queue_name=settings.queue_name)
+    return Runtime(
+        settings=settings,
+        redis=redis,
+        rq_redis=rq_redis,
+        queue=Queue(scripts, ticket_cap=settings.ticket_cap),
+        records=Records(redis),
+        credentials=Credentials(redis),
+        tickets=Tickets(rq_redis, settings.queue_name),
+        models=models,
+        providers=build_providers(models, settings.api_keys),
+    )
+
+
+def refuse_lossy_redis(redis: Redis) -> None:
+    """Raise StoreUnavailableError unless Redis keeps what it is given: with any other
+    maxmemory-policy than noeviction it may drop accepted work (X13)."""
+    with store_errors():
+        policy = redis.info("memory").get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        raise StoreUnavailableError(
+            f"Redis has maxmemory-policy {policy}: it may drop accepted work; set noeviction"
+        )

@@ -1,0 +1,86 @@
+"""How is a working process put together? Heartbeat, runner and pool from a Runtime."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from jobs.domain.job import PRIORITY_MAX, Kind
+from jobs.runtime import Runtime
+from jobs.worker.attempt import AttemptRunner
+from jobs.worker.handlers.prompt import PromptHandler
+from jobs.worker.heartbeat import Heartbeat
+from jobs.worker.pool import WorkPool
+
+HORSE_LEAVES_AFTER_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """What works in this process."""
+
+    pool: WorkPool
+    runner: AttemptRunner
+    heartbeat: Heartbeat
+
+
+def assemble(
+    runtime: Runtime,
+    *,
+    concurrency: int,
+    worker_name: str = "",
+    ceiling: int = PRIORITY_MAX,
+    is_horse: bool = False,
+) -> Crew:
+    """Build and start what works in this process; call it after any fork.
+
+    `is_horse` is for the child of a forking `rq worker`: it stops claiming once its parent is
+    gone, and leaves 10 s after it lost the lease of what it still runs.
+    """
+    settings = runtime.settings
+    heartbeat = Heartbeat(
+        runtime.queue,
+        interval_s=settings.heartbeat_interval_s,
+        window_s=settings.lease_window_s,
+        on_lost=(lambda job_id: _leave_later(heartbeat, job_id)) if is_horse else _stay,
+    )
+    runner = AttemptRunner(
+        runtime.queue,
+        {Kind.PROMPT: PromptHandler(runtime.models, runtime.providers)},
+        heartbeat,
+        call_budget_s=settings.call_budget_s,
+        patience_s=settings.stuck_after_s,
+        jitter=lambda spread_s: random.uniform(0.0, spread_s),  # noqa: S311  # no secret
+        issue_ticket=runtime.tickets.issue,
+    )
+    parent_pid = os.getppid()
+    pool = WorkPool(
+        runtime.queue,
+        runner,
+        concurrency=concurrency,
+        window_s=settings.lease_window_s,
+        claiming_s=settings.ticket_claiming_s,
+        issue_ticket=runtime.tickets.issue,
+        worker_name=worker_name,
+        ceiling=ceiling,
+        is_orphaned=(lambda: os.getppid() != parent_pid) if is_horse else (lambda: False),
+    )
+    heartbeat.start()
+    return Crew(pool, runner, heartbeat)
+
+
+def _stay(job_id: str) -> None:
+    """A process with other attempts in it does not leave for one that was lost."""
+
+
+def _leave_later(heartbeat: Heartbeat, job_id: str) -> None:
+    def leave() -> None:
+        if heartbeat.holds(job_id):
+            os._exit(1)
+
+    timer = threading.Timer(HORSE_LEAVES_AFTER_S, leave)
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,146 @@
+"""How does an attempt go? Admit, run, decide, settle, announce; it ends in a value (decision 6)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from jobs.domain.abort import AbortScope, entered
+from jobs.domain.entities import Response
+from jobs.domain.errors import (
+    AttemptAbortedError,
+    AttemptError,
+    ErrorKind,
+    StoreUnavailableError,
+)
+from jobs.domain.job import Attempt, Kind
+from jobs.domain.outcome import Abandoned, Failed, Outcome, Retry, Snooze, Succeeded
+from jobs.domain.retry import Jitter, decide
+from jobs.domain.states import Answer
+from jobs.store.queue import Queue, Settled
+from jobs.worker.heartbeat import Heartbeat
+
+logger = logging.getLogger(__name__)
+
+SHUTDOWN: Final = "worker_shutdown"
+"""The reason of an abort, and of the snooze it becomes, when the worker has to leave."""
+
+SETTLE_PAUSE_MAX_S: Final = 2.0
+
+
+class Handler(Protocol):
+    """What a kind of job does; raises AttemptError or AttemptAbortedError."""
+
+    def __call__(self, attempt: Attempt) -> Response:
+        """The response to `attempt`."""
+        ...
+
+
+class AttemptRunner:
+    """Runs claimed attempts, each in the thread that calls `run`.
+
+    `call_budget_s` bounds one call (A11). `patience_s` is how long a finished attempt keeps
+    trying to be written while Redis is away: a paid answer must survive an outage.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        handlers: Mapping[Kind, Handler],
+        heartbeat: Heartbeat,
+        *,
+        call_budget_s: float,
+        patience_s: float,
+        jitter: Jitter,
+        issue_ticket: Callable[[], None],
+    ) -> None:
+        self._queue = queue
+        self._handlers = handlers
+        self._heartbeat = heartbeat
+        self._call_budget_s = call_budget_s
+        self._patience_s = patience_s
+        self._jitter = jitter
+        self._issue_ticket = issue_ticket
+        self._leaving = threading.Event()
+
+    def scope(self) -> AbortScope:
+        """A fresh scope for one attempt; its time begins now."""
+        return AbortScope(self._call_budget_s)
+
+    def leave(self) -> None:
+        """Stop waiting for a Redis that is away: the process has to end."""
+        self._leaving.set()
+
+    def run(self, attempt: Attempt, scope: AbortScope) -> Outcome:
+        """Run one attempt to its end and write how it ended. Never raises."""
+        self._heartbeat.add(attempt, scope)
+        try:
+            outcome = self._outcome(attempt, scope)
+            settled = self._settle(attempt, outcome)
+        finally:
+            self._heartbeat.remove(attempt)
+        self._announce(attempt, outcome, settled)
+        return outcome
+
+    def _outcome(self, attempt: Attempt, scope: AbortScope) -> Outcome:
+        job = attempt.job
+        try:
+            with entered(scope):
+                scope.check()
+                return Succeeded(self._handlers[job.kind](attempt))
+        except AttemptAbortedError:
+            if scope.reason == SHUTDOWN:
+                return Snooze(SHUTDOWN, after_ms=0)
+            return Abandoned(scope.reason)
+        except AttemptError as error:
+            kind, message, retry_after_s = error.kind, error.message, error.retry_after_s
+        except Exception as error:
+            # The text of a surprise may hold the prompt or a key: its class is enough here.
+            logger.error("attempt of job %s raised %s", job.id, type(error).__name__)
+            kind, message = ErrorKind.UNKNOWN, f"unexpected {type(error).__name__}"
+            retry_after_s = None
+        return decide(kind, message, job.attempt, job.max_attempts, retry_after_s, self._jitter)
+
+    def _settle(self, attempt: Attempt, outcome: Outcome) -> Settled | None:
+        """Write the outcome; None where Redis stayed away for longer than our patience."""
+        give_up_at_s = time.monotonic() + self._patience_s
+        pause_s = 0.05
+        while True:
+            try:
+                return self._write(attempt, outcome)
+            except StoreUnavailableError as error:
+                is_late = time.monotonic() >= give_up_at_s
+                if is_late or self._leaving.wait(pause_s):
+                    logger.error("job %s: outcome not written: %s", attempt.job.id, error)
+                    return None
+                pause_s = min(2 * pause_s, SETTLE_PAUSE_MAX_S)
+
+    def _write(self, attempt: Attempt, outcome: Outcome) -> Settled | None:
+        job_id, token = attempt.job.id, attempt.token
+        match outcome:
+            case Succeeded(response):
+                return self._queue.succeed(job_id, token, response)
+            case Retry(kind, message, after_ms):
+                return self._queue.retry(job_id, token, kind, message, after_ms)
+            case Snooze(reason, after_ms):
+                return self._queue.snooze(job_id, token, reason, after_ms)
+            case Failed(kind, message):
+                return self._queue.fail(job_id, token, kind, message)
+            case Abandoned():
+                return None
+
+    def _announce(self, attempt: Attempt, outcome: Outcome, settled: Settled | None) -> None:
+        word = settled.answer if settled else "NOT_WRITTEN"
+        verb = type(outcome).__name__.lower()
+        level = logging.INFO if word == Answer.OK else logging.WARNING
+        logger.log(
+            level, "job %s attempt %d: %s %s", attempt.job.id, attempt.job.attempt, verb, word
+        )
+        if settled and settled.ticket_wanted:
+            try:
+                self._issue_ticket()
+            except StoreUnavailableError as error:
+                logger.warning("no ticket issued: %s", error)

@@ -1,0 +1,230 @@
+"""How does a process take work? A ticket opens, claims for all free slots, fans out (decision 2)."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from jobs.domain.abort import AbortScope
+from jobs.domain.errors import StoreUnavailableError
+from jobs.domain.job import PRIORITY_MAX, Attempt
+from jobs.store.queue import Claimed, ClaimRequest, Queue
+from jobs.worker.attempt import SHUTDOWN, AttemptRunner
+from jobs.worker.threads import DaemonThreads, Slots
+
+logger = logging.getLogger(__name__)
+
+TICKET_NAMES_MAX: Final = 20
+BATCH_WAIT_S: Final = 0.002
+"""After a first slot came free a claim waits so long for more, where several are in use: a
+claim for five attempts costs little more than a claim for one."""
+
+SWEEP_OVERDUE_MS: Final = 45_000
+"""Where the last sweep is older than this, the worker stands in for the scheduler."""
+
+
+@dataclass(slots=True)
+class OpenTicket:
+    """A ticket while it is being worked on: what runs under it, by job id."""
+
+    id: str
+    running: dict[str, tuple[Attempt, AbortScope]] = field(default_factory=dict)
+    ended: threading.Condition = field(default_factory=threading.Condition)
+    is_stopped: bool = False
+
+    def names(self) -> str:
+        """What runs, for the ticket's description; short enough to read."""
+        shown = list(self.running)[: TICKET_NAMES_MAX - 1]
+        return ", ".join(shown)
+
+
+class WorkPool:
+    """The slots of a process and the attempts in them.
+
+    `claiming_s` is how long one ticket goes on claiming before it leaves a fresh one.
+    `is_orphaned` answers whether the process lost its parent and may not claim any more.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        runner: AttemptRunner,
+        *,
+        concurrency: int,
+        window_s: float,
+        claiming_s: float,
+        issue_ticket: Callable[[], None],
+        worker_name: str = "",
+        ceiling: int = PRIORITY_MAX,
+        is_orphaned: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._queue = queue
+        self._runner = runner
+        self._slots = Slots(concurrency)
+        self._threads = DaemonThreads(concurrency, "attempt")
+        self._window_ms = int(window_s * 1000)
+        self._claiming_s = claiming_s
+        self._issue_ticket = issue_ticket
+        self._worker_name = worker_name
+        self._ceiling = ceiling
+        self._is_orphaned = is_orphaned
+        self._stopping = threading.Event()
+        self._claiming = threading.Lock()
+        self._tickets: dict[int, OpenTicket] = {}
+        self._due_at_s: float | None = None
+        self.sweep_is_overdue = False
+
+    @property
+    def wants_ticket(self) -> bool:
+        """Whether a further ticket could start something: a slot is free and nobody claims."""
+        return not self._stopping.is_set() and self._slots.free > 0 and not self._claiming.locked()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs here."""
+        return self._slots.free == self._slots.total
+
+    def due_in_s(self) -> float | None:
+        """Seconds until the next scheduled job that this process knows of; None for none."""
+        due_at_s = self._due_at_s
+        return None if due_at_s is None else max(0.0, due_at_s - time.monotonic())
+
+    def drain(self, ticket_id: str = "") -> int:
+        """Claim and run until there is nothing to claim; answers how many attempts ran here.
+
+        Returns when the attempts of this ticket have ended. Raises nothing: where Redis is
+        away the ticket ends, and the polls find the work again.
+        """
+        ticket = OpenTicket(ticket_id)
+        self._tickets[id(ticket)] = ticket
+        count = 0
+        try:
+            with self._claiming:
+                count = self._claim_all(ticket)
+            with ticket.ended:
+                ticket.ended.wait_for(lambda: not ticket.running)
+        finally:
+            del self._tickets[id(ticket)]
+        return count
+
+    def take(self, batch_size: int) -> int:
+        """One claim of at most `batch_size` attempts, run to their end; answers how many."""
+        ticket = OpenTicket("")
+        claimed = self._claim(ticket, min(self._slots.take(0.0), batch_size))
+        for attempt in claimed.attempts:
+            self._start(ticket, attempt)
+        with ticket.ended:
+            ticket.ended.wait_for(lambda: not ticket.running)
+        return len(claimed.attempts)
+
+    def _claim_all(self, ticket: OpenTicket) -> int:
+        count = 0
+        until_s = time.monotonic() + self._claiming_s
+        while not (self._stopping.is_set() or ticket.is_stopped or self._is_orphaned()):
+            left_s = until_s - time.monotonic()
+            free = self._slots.take(max(0.0, min(left_s, 1.0)))
+            if free and self._slots.total > free:
+                free += self._slots.take(BATCH_WAIT_S)
+            if not free:
+                if left_s <= 0:
+                    self._hand_over()
+                    break
+                continue
+            try:
+                claimed = self._claim(ticket, free)
+            except StoreUnavailableError as error:
+                self._slots.give(free)
+                logger.warning("claim: %s", error)
+                break
+            for attempt in claimed.attempts:
+                self._start(ticket, attempt)
+            self._slots.give(free - len(claimed.attempts))
+            count += len(claimed.attempts)
+            if claimed.refused or (len(claimed.attempts) < free and not claimed.more):
+                break
+            if left_s <= 0:
+                self._hand_over()
+                break
+        return count
+
+    def _claim(self, ticket: OpenTicket, count: int) -> Claimed:
+        request = ClaimRequest(
+            token=secrets.token_urlsafe(12),
+            count=count,
+            window_ms=self._window_ms,
+            ceiling=self._ceiling,
+            worker=self._worker_name,
+            ticket_id=ticket.id,
+            ticket_names=ticket.names(),
+        )
+        claimed = self._queue.claim(request)
+        if not claimed.refused:
+            self.sweep_is_overdue = (
+                claimed.sweep_age_ms is None or claimed.sweep_age_ms > SWEEP_OVERDUE_MS
+            )
+            self._due_at_s = None
+            if claimed.next_run_at_ms is not None:
+                self.note_due(claimed.next_run_at_ms - claimed.now_ms)
+        return claimed
+
+    def note_due(self, after_ms: int) -> None:
+        """A job becomes due in `after_ms`: look again then."""
+        due_at_s = time.monotonic() + after_ms / 1000
+        if self._due_at_s is None or due_at_s < self._due_at_s:
+            self._due_at_s = due_at_s
+
+    def _start(self, ticket: OpenTicket, attempt: Attempt) -> None:
+        scope = self._runner.scope()
+        ticket.running[attempt.job.id] = (attempt, scope)
+
+        def work() -> None:
+            try:
+                self._runner.run(attempt, scope)
+            finally:
+                self._slots.give(1)
+                with ticket.ended:
+                    ticket.running.pop(attempt.job.id, None)
+                    ticket.ended.notify_all()
+
+        self._threads.run(work)
+
+    def _hand_over(self) -> None:
+        try:
+            self._issue_ticket()
+        except StoreUnavailableError as error:
+            logger.warning("no ticket issued: %s", error)
+
+    def stop_claiming(self) -> None:
+        """Take nothing more; what runs goes on."""
+        self._stopping.set()
+
+    def wait_idle(self, wait_s: float) -> bool:
+        """Wait until nothing runs here; False where something still does after `wait_s`."""
+        return self._slots.wait_all_free(wait_s)
+
+    def hand_back(self) -> int:
+        """Abort what runs, so that it goes back to the queue uncharged; answers how many."""
+        self._stopping.set()
+        count = 0
+        for ticket in list(self._tickets.values()):
+            for _, scope in list(ticket.running.values()):
+                scope.abort(SHUTDOWN)
+                count += 1
+        return count
+
+    def stop_ticket(self, ticket_id: str) -> int:
+        """Cancel what runs under a ticket (RQ's stop command); answers how many jobs."""
+        count = 0
+        for ticket in list(self._tickets.values()):
+            if ticket.id == ticket_id:
+                ticket.is_stopped = True
+                for attempt, _ in list(ticket.running.values()):
+                    job = attempt.job
+                    self._queue.cancel(job.id, job.org_id, "stopped through RQ")
+                    count += 1
+        return count
