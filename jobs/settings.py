@@ -58,16 +58,14 @@ def _setting(variable: str, default: Any, parse: Callable[[str], Any], help_text
 class Settings:
     """Every setting of every process; see `from_environment` for the variables."""
 
-    redis_url: str = _setting(
-        "REDIS_URL", "redis://127.0.0.1:6379/0", _redis_url, "where Redis is"
-    )
+    redis_url: str = _setting("REDIS_URL", "redis://127.0.0.1:6379/0", _redis_url, "where Redis is")
     rq_prefix: str = _setting(
         "RQ_KEY_PREFIX", "rq", lambda text: text, "prefix of RQ's own keys, read by RQ as well"
     )
     queue_name: str = _setting(
         "GENQUEUE_QUEUE", "genqueue", _name, "name of the RQ queue that holds the tickets"
     )
-    models_file: Path = _setting(
+    models_file: Path = _setting(  # noqa: RUF009  # a field, whose default is immutable
         "GENQUEUE_MODELS_FILE", SHIPPED_MODELS_FILE, _existing_file, "providers, models, prices"
     )
     worker_concurrency: int = _setting(

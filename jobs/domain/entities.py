@@ -57,9 +57,7 @@ class Prompt:
     created_at_ms: int = 0
 
 
-def response_id(
-    prompt_id: str, provider_request_id: str | None, job_id: str, attempt: int
-) -> str:
+def response_id(prompt_id: str, provider_request_id: str | None, job_id: str, attempt: int) -> str:
     """The id of a response: UUID v5 of (prompt, provider request id), so that a duplicate
     write collides; of (prompt, job, attempt) where the provider named no request (A15)."""
     if provider_request_id:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from jobs.domain.errors import ErrorKind
+from jobs.domain.errors import AttemptError, ErrorKind
 from jobs.domain.outcome import Failed, Retry
 
 Jitter = Callable[[float], float]
@@ -21,7 +21,7 @@ RETRY_AFTER_MAX_S: Final = 3600.0
 
 RATE_LIMIT_FLOOR_S: Final = 60.0
 RATE_LIMIT_SPREAD_S: Final = 15.0
-RETRY_AFTER_SPREAD: Final = 0.1
+RETRY_AFTER_SPREAD: Final = 0.25
 _DELTA_SECONDS: Final = re.compile(r"[0-9]{1,10}(\.[0-9]{1,6})?")
 
 
@@ -41,33 +41,33 @@ def backoff_s(
 ) -> float:
     """Seconds to wait before attempt `next_attempt` (2 or more) after a failure of `kind` (A10).
 
-    A provider's own wait is never undercut: jitter of up to a tenth (at least a second) is
-    added to it, so that all who were told the same do not come back in the same instant.
+    A provider's own wait is never undercut, whatever the kind: jitter of up to a quarter (at
+    least a second) is added to it, so that all who were told the same do not come back in the
+    same instant.
     """
     if kind is ErrorKind.WORKER_CRASH:
         return 0.0
     if kind is ErrorKind.RATE_LIMIT:
         if retry_after_s is None:
             return RATE_LIMIT_FLOOR_S + jitter(RATE_LIMIT_SPREAD_S)
-        wait_s = min(retry_after_s, RETRY_AFTER_MAX_S)
-        return wait_s + jitter(max(1.0, wait_s * RETRY_AFTER_SPREAD))
+        return _named_wait_s(retry_after_s, jitter)
     step = LADDER[min(max(next_attempt, 2) - 2, len(LADDER) - 1)]
+    if retry_after_s is not None and retry_after_s > step.floor_s:
+        return _named_wait_s(retry_after_s, jitter)
     return step.floor_s + jitter(step.spread_s)
 
 
-def decide(
-    kind: ErrorKind,
-    message: str,
-    attempt: int,
-    max_attempts: int,
-    retry_after_s: float | None,
-    jitter: Jitter,
-) -> Retry | Failed:
+def _named_wait_s(retry_after_s: float, jitter: Jitter) -> float:
+    wait_s = min(retry_after_s, RETRY_AFTER_MAX_S)
+    return wait_s + jitter(max(1.0, wait_s * RETRY_AFTER_SPREAD))
+
+
+def decide(error: AttemptError, attempt: int, max_attempts: int, jitter: Jitter) -> Retry | Failed:
     """What becomes of a job whose attempt `attempt` of `max_attempts` failed (A9, A10, A13)."""
-    if not kind.is_retryable or attempt >= max_attempts:
-        return Failed(kind, message)
-    wait_s = backoff_s(kind, attempt + 1, retry_after_s, jitter)
-    return Retry(kind, message, after_ms=math.ceil(wait_s * 1000))
+    if not error.kind.is_retryable or attempt >= max_attempts:
+        return Failed(error.kind, error.message)
+    wait_s = backoff_s(error.kind, attempt + 1, error.retry_after_s, jitter)
+    return Retry(error.kind, error.message, after_ms=math.ceil(wait_s * 1000))
 
 
 def parse_retry_after(value: str | None, now: datetime) -> float | None:

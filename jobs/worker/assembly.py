@@ -45,7 +45,7 @@ def assemble(
         runtime.queue,
         interval_s=settings.heartbeat_interval_s,
         window_s=settings.lease_window_s,
-        on_lost=(lambda job_id: _leave_later(heartbeat, job_id)) if is_horse else _stay,
+        on_lost=(lambda job_id: _leave_later(heartbeat, job_id)) if is_horse else None,
     )
     runner = AttemptRunner(
         runtime.queue,
@@ -53,7 +53,7 @@ def assemble(
         heartbeat,
         call_budget_s=settings.call_budget_s,
         patience_s=settings.stuck_after_s,
-        jitter=lambda spread_s: random.uniform(0.0, spread_s),  # noqa: S311  # no secret
+        jitter=lambda spread_s: random.uniform(0.0, spread_s),
         issue_ticket=runtime.tickets.issue,
     )
     parent_pid = os.getppid()
@@ -70,10 +70,6 @@ def assemble(
     )
     heartbeat.start()
     return Crew(pool, runner, heartbeat)
-
-
-def _stay(job_id: str) -> None:
-    """A process with other attempts in it does not leave for one that was lost."""
 
 
 def _leave_later(heartbeat: Heartbeat, job_id: str) -> None:

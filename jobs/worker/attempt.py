@@ -96,13 +96,13 @@ class AttemptRunner:
                 return Snooze(SHUTDOWN, after_ms=0)
             return Abandoned(scope.reason)
         except AttemptError as error:
-            kind, message, retry_after_s = error.kind, error.message, error.retry_after_s
+            failure = error
         except Exception as error:
             # The text of a surprise may hold the prompt or a key: its class is enough here.
-            logger.error("attempt of job %s raised %s", job.id, type(error).__name__)
-            kind, message = ErrorKind.UNKNOWN, f"unexpected {type(error).__name__}"
-            retry_after_s = None
-        return decide(kind, message, job.attempt, job.max_attempts, retry_after_s, self._jitter)
+            name = type(error).__name__
+            logger.warning("attempt of job %s raised %s", job.id, name)
+            failure = AttemptError(ErrorKind.UNKNOWN, f"unexpected {name}")
+        return decide(failure, job.attempt, job.max_attempts, self._jitter)
 
     def _settle(self, attempt: Attempt, outcome: Outcome) -> Settled | None:
         """Write the outcome; None where Redis stayed away for longer than our patience."""
@@ -114,7 +114,7 @@ class AttemptRunner:
             except StoreUnavailableError as error:
                 is_late = time.monotonic() >= give_up_at_s
                 if is_late or self._leaving.wait(pause_s):
-                    logger.error("job %s: outcome not written: %s", attempt.job.id, error)
+                    logger.critical("job %s: outcome not written: %s", attempt.job.id, error)
                     return None
                 pause_s = min(2 * pause_s, SETTLE_PAUSE_MAX_S)
 

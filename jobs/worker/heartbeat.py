@@ -31,7 +31,7 @@ class Heartbeat:
         *,
         interval_s: float,
         window_s: float,
-        on_lost: Callable[[str], None] = lambda job_id: None,
+        on_lost: Callable[[str], None] | None = None,
     ) -> None:
         self._queue = queue
         self._interval_s = interval_s
@@ -101,4 +101,5 @@ class Heartbeat:
             _, scope = held[job_id]
             if not scope.is_aborted:
                 scope.abort("cancelled" if state == "cancelled" else "the lease is lost")
-                self._on_lost(job_id)
+                if self._on_lost:
+                    self._on_lost(job_id)

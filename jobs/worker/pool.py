@@ -1,4 +1,4 @@
-"""How does a process take work? A ticket opens, claims for all free slots, fans out (decision 2)."""
+"""How does a process take work? A ticket claims for all free slots and fans out (decision 2)."""
 
 from __future__ import annotations
 

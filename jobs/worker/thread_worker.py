@@ -25,10 +25,10 @@ from rq.worker.base import WorkerStatus
 
 from jobs.domain.errors import StoreUnavailableError
 from jobs.runtime import Runtime, build
+from jobs.tickets import TicketJob
 from jobs.worker.assembly import Crew, assemble
 from jobs.worker.current import set_current_pool
 from jobs.worker.threads import DaemonThreads
-from jobs.worker.ticket_job import TicketJob
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ COLD_SIGNAL_S: Final = 1.0
 HAND_BACK_S: Final = 5.0
 
 
-class NoDeathPenalty(BaseDeathPenalty):  # type: ignore[misc]  # rq is untyped
+class NoDeathPenalty(BaseDeathPenalty):
     """Tickets have no timeout: deadlines are in the provider call (A11)."""
 
     def setup_death_penalty(self) -> None:
@@ -57,11 +57,10 @@ class NoDeathPenalty(BaseDeathPenalty):  # type: ignore[misc]  # rq is untyped
         """Nothing to cancel."""
 
 
-class ThreadWorker(BaseWorker):  # type: ignore[misc]  # rq is untyped
+class ThreadWorker(BaseWorker):
     """Runs up to `concurrency` attempts at once; use it as `--worker-class` of the rq CLI too."""
 
     death_penalty_class = NoDeathPenalty
-    job_class = TicketJob
     log_job_description = False
     log_result_lifespan = False
 
@@ -82,6 +81,7 @@ class ThreadWorker(BaseWorker):  # type: ignore[misc]  # rq is untyped
         self._concurrency = concurrency
         self._crew: Crew | None = None
         self._ticket_threads: DaemonThreads | None = None
+        self._open: dict[str, tuple[Any, Any]] = {}
         self._is_dequeuing = False
         self._is_cold = False
         self._alive_at_s = 0.0
@@ -94,8 +94,8 @@ class ThreadWorker(BaseWorker):  # type: ignore[misc]  # rq is untyped
         """Seconds of the longest block; RQ derives the socket timeout from it."""
         return DEQUEUE_S
 
-    def work(  # type: ignore[no-untyped-def]  # RQ's signature, most of it without meaning here
-        self, burst: bool = False, logging_level="INFO", **options
+    def work(  # type: ignore[override]  # RQ's other options have no meaning here
+        self, burst: bool = False, logging_level: str | None = "INFO", **_options: Any
     ) -> bool:
         """Work until told to stop, or with `burst` until there is no ticket and nothing runs.
 
@@ -105,7 +105,7 @@ class ThreadWorker(BaseWorker):  # type: ignore[misc]  # rq is untyped
         settings = runtime.settings
         self._runtime = runtime
         concurrency = self._concurrency or settings.worker_concurrency
-        self._patiently(lambda: self.bootstrap(logging_level))
+        self._bootstrap_patiently(logging_level)
         self._install_signal_handlers()
         self._crew = assemble(runtime, concurrency=concurrency, worker_name=self.name)
         self._ticket_threads = DaemonThreads(concurrency + 1, "ticket")
@@ -178,7 +178,7 @@ class ThreadWorker(BaseWorker):  # type: ignore[misc]  # rq is untyped
         """Work on a ticket in a thread of its own."""
         job.redis_server_version = self.get_redis_server_version()
         execution = self.prepare_execution(job)
-        execution._job = job
+        self._open[execution.id] = (job, execution)
 
         def work() -> None:
             try:
@@ -186,7 +186,9 @@ class ThreadWorker(BaseWorker):  # type: ignore[misc]  # rq is untyped
             except (RedisError, StoreUnavailableError) as error:
                 # The ticket's own bookkeeping only: the attempts are settled by then.
                 logger.warning("ticket %s: %s", job.id, type(error).__name__)
+            finally:
                 self.executions.pop(execution.id, None)
+                self._open.pop(execution.id, None)
 
         assert self._ticket_threads is not None
         self._ticket_threads.run(work)
@@ -231,9 +233,8 @@ class ThreadWorker(BaseWorker):  # type: ignore[misc]  # rq is untyped
             logger.warning("worker %s was not registered: Redis lost data", self.name)
             self.register_birth()
         self.heartbeat()
-        for execution in list(self.executions.values()):
-            if execution._job is not None:
-                self.maintain_heartbeats(execution._job, execution)
+        for job, execution in list(self._open.values()):
+            self.maintain_heartbeats(job, execution)
 
     def handle_payload(self, message: Any) -> None:
         """RQ's commands; a stopped ticket cancels the jobs that run under it."""
@@ -247,7 +248,7 @@ class ThreadWorker(BaseWorker):  # type: ignore[misc]  # rq is untyped
         except StoreUnavailableError as error:
             logger.warning("stop command: %s", error)
 
-    def request_stop(self, signum: Any, frame: FrameType | None) -> None:
+    def request_stop(self, _signum: Any, _frame: FrameType | None) -> None:
         """Warm stop: claim nothing more, finish within the grace time, hand back the rest."""
         signal.signal(signal.SIGINT, self.request_force_stop)
         signal.signal(signal.SIGTERM, self.request_force_stop)
@@ -258,7 +259,7 @@ class ThreadWorker(BaseWorker):  # type: ignore[misc]  # rq is untyped
         if self._is_dequeuing:
             raise StopRequested
 
-    def request_force_stop(self, signum: int, frame: FrameType | None) -> None:
+    def request_force_stop(self, _signum: int, _frame: FrameType | None) -> None:
         """Cold stop, by a second signal: hand everything back now."""
         if time.monotonic() - self._stop_at_s >= COLD_SIGNAL_S:
             self._is_cold = True
@@ -285,14 +286,16 @@ class ThreadWorker(BaseWorker):  # type: ignore[misc]  # rq is untyped
         assert self._crew is not None, "work() was not called"
         return self._crew
 
-    def _patiently(self, step: Any) -> None:
-        """Run `step` until Redis lets it through."""
+    def _bootstrap_patiently(self, logging_level: str | None) -> None:
+        """Register with RQ, once Redis lets us."""
         while True:
             try:
-                return step()
+                self.bootstrap(logging_level)
             except RedisError as error:
                 logger.warning("worker: Redis is away: %s", type(error).__name__)
                 time.sleep(OUTAGE_PAUSE_MAX_S)
+            else:
+                return
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
