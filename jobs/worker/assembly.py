@@ -63,6 +63,7 @@ def assemble(
         concurrency=concurrency,
         window_s=settings.lease_window_s,
         claiming_s=settings.ticket_claiming_s,
+        sweep_interval_s=settings.sweep_interval_s,
         issue_ticket=runtime.tickets.issue,
         worker_name=worker_name,
         ceiling=ceiling,

@@ -13,6 +13,7 @@ from typing import Final
 from jobs.domain.abort import AbortScope
 from jobs.domain.errors import StoreUnavailableError
 from jobs.domain.job import PRIORITY_MAX, Attempt
+from jobs.domain.outcome import Retry, Snooze
 from jobs.store.queue import Claimed, ClaimRequest, Queue
 from jobs.worker.attempt import SHUTDOWN, AttemptRunner
 from jobs.worker.threads import DaemonThreads, Slots
@@ -24,8 +25,8 @@ BATCH_WAIT_S: Final = 0.002
 """After a first slot came free a claim waits so long for more, where several are in use: a
 claim for five attempts costs little more than a claim for one."""
 
-SWEEP_OVERDUE_MS: Final = 45_000
-"""Where the last sweep is older than this, the worker stands in for the scheduler."""
+SWEEPS_MISSED: Final = 3
+"""Where so many sweeps were missed, the worker stands in for the scheduler (decision 7)."""
 
 
 @dataclass(slots=True)
@@ -58,6 +59,7 @@ class WorkPool:
         concurrency: int,
         window_s: float,
         claiming_s: float,
+        sweep_interval_s: float,
         issue_ticket: Callable[[], None],
         worker_name: str = "",
         ceiling: int = PRIORITY_MAX,
@@ -69,6 +71,7 @@ class WorkPool:
         self._threads = DaemonThreads(concurrency, "attempt")
         self._window_ms = int(window_s * 1000)
         self._claiming_s = claiming_s
+        self._sweep_overdue_ms = SWEEPS_MISSED * sweep_interval_s * 1000
         self._issue_ticket = issue_ticket
         self._worker_name = worker_name
         self._ceiling = ceiling
@@ -164,16 +167,16 @@ class WorkPool:
         )
         claimed = self._queue.claim(request)
         if not claimed.refused:
-            self.sweep_is_overdue = (
-                claimed.sweep_age_ms is None or claimed.sweep_age_ms > SWEEP_OVERDUE_MS
-            )
-            self._due_at_s = None
-            if claimed.next_run_at_ms is not None:
-                self.note_due(claimed.next_run_at_ms - claimed.now_ms)
+            self.note(claimed.due_in_ms, claimed.sweep_age_ms)
         return claimed
 
-    def note_due(self, after_ms: int) -> None:
-        """A job becomes due in `after_ms`: look again then."""
+    def note(self, due_in_ms: int | None, sweep_age_ms: int | None) -> None:
+        """Take in what a script said of the time: that to the next scheduled job, and that
+        since the last sweep; None where there is none."""
+        self.sweep_is_overdue = sweep_age_ms is None or sweep_age_ms > self._sweep_overdue_ms
+        self._due_at_s = None if due_in_ms is None else time.monotonic() + due_in_ms / 1000
+
+    def _note_due(self, after_ms: int) -> None:
         due_at_s = time.monotonic() + after_ms / 1000
         if self._due_at_s is None or due_at_s < self._due_at_s:
             self._due_at_s = due_at_s
@@ -184,7 +187,9 @@ class WorkPool:
 
         def work() -> None:
             try:
-                self._runner.run(attempt, scope)
+                outcome = self._runner.run(attempt, scope)
+                if isinstance(outcome, Retry | Snooze):
+                    self._note_due(outcome.after_ms)
             finally:
                 self._slots.give(1)
                 with ticket.ended:

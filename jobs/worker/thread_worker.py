@@ -23,6 +23,7 @@ from rq.timeouts import BaseDeathPenalty
 from rq.worker import BaseWorker
 from rq.worker.base import WorkerStatus
 
+from jobs import maintenance
 from jobs.domain.errors import StoreUnavailableError
 from jobs.runtime import Runtime, build
 from jobs.tickets import TicketJob
@@ -194,14 +195,13 @@ class ThreadWorker(BaseWorker):
         self._ticket_threads.run(work)
 
     def _look_when_due(self, runtime: Runtime, crew: Crew) -> None:
-        """Claim without a ticket: a scheduled job is due, or a ticket may have been lost."""
+        """A scheduled job is due, or a ticket may have been lost."""
         now_s = time.monotonic()
         is_due = crew.pool.due_in_s() == 0.0
         if is_due or now_s - self._looked_at_s >= runtime.settings.idle_poll_s:
             self._looked_at_s = now_s
-            assert self._ticket_threads is not None
-            self._ticket_threads.run(lambda: _drained(crew))
-            self._sleep(0.01)
+            done = maintenance.promote(runtime)
+            crew.pool.note(done.due_in_ms, done.sweep_age_ms)
 
     def _stand_in_for_sweeps(self, runtime: Runtime, crew: Crew) -> None:
         """Sweep while nobody else does (decision 7), until another's sweep is seen."""
@@ -211,17 +211,11 @@ class ThreadWorker(BaseWorker):
             return
         if self._swept_at_s is not None and now_s - self._swept_at_s < settings.sweep_interval_s:
             return
-        done = runtime.queue.reclaim(
-            window_ms=settings.lease_window_s * 1000,
-            interval_ms=settings.sweep_interval_s * 1000,
-            ceiling_ms=settings.stuck_after_s * 1000,
-        )
+        done = maintenance.reclaim(runtime)
         crew.pool.sweep_is_overdue = False
         is_first = self._swept_at_s is None
         others_swept = done.since_ms is not None and done.since_ms < 900 * settings.sweep_interval_s
         self._swept_at_s = None if others_swept and not is_first else now_s
-        if done.ticket_wanted:
-            runtime.tickets.issue()
 
     def _show_life(self) -> None:
         """Keep the worker and its open tickets registered, also after Redis lost them (RQ-17)."""
@@ -311,7 +305,3 @@ class ThreadWorker(BaseWorker):
     def _sleep(self, for_s: float) -> None:
         with self._interruptible():
             time.sleep(max(0.0, for_s))
-
-
-def _drained(crew: Crew) -> None:
-    crew.pool.drain()

@@ -1,0 +1,32 @@
+"""What has to be done now and then, by whoever is there? Bounded, idempotent, each with a count.
+
+The clock of a deployment calls these (the scheduler's ticks); a worker that sees that nobody
+does stands in. Each may run twice or late without harm: the scripts decide.
+"""
+
+from __future__ import annotations
+
+from jobs.runtime import Runtime
+from jobs.store.queue import Promoted, Reclaimed
+
+
+def promote(runtime: Runtime) -> Promoted:
+    """Let due jobs, and lanes whose gate has room again, into the turn; make up for a ticket
+    that was lost. Raises StoreUnavailableError."""
+    done = runtime.queue.promote()
+    if done.ticket_wanted:
+        runtime.tickets.issue()
+    return done
+
+
+def reclaim(runtime: Runtime) -> Reclaimed:
+    """Take back attempts whose lease ended (A8, A12). Raises StoreUnavailableError."""
+    settings = runtime.settings
+    done = runtime.queue.reclaim(
+        window_ms=settings.lease_window_s * 1000,
+        interval_ms=settings.sweep_interval_s * 1000,
+        ceiling_ms=settings.stuck_after_s * 1000,
+    )
+    if done.ticket_wanted:
+        runtime.tickets.issue()
+    return done

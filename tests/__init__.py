@@ -1,0 +1,1 @@
+"""What proves that the product does what it says?"""

@@ -1,0 +1,1 @@
+"""Which servers, waits and builders do the tests share?"""
