@@ -23,7 +23,7 @@ MAX_TOKENS_PARAMETERS: Final = ("max_tokens", "max_completion_tokens")
 
 _PROVIDER_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _MODEL_ID: Final = re.compile(r"[A-Za-z0-9._:/-]+")
-_ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ENV_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*_API_KEY")
 _FILE_KEYS: Final = frozenset({"default_model", "providers", "models"})
 _PROVIDER_KEYS: Final = frozenset({"type", "base_url", "api_key_env"})
 _MODEL_KEYS: Final = frozenset(
@@ -47,7 +47,8 @@ T = TypeVar("T")
 class ProviderSpec:
     """A place that serves models. `type` chooses the implementation: `openai` is anything that
     speaks chat completions at `base_url`. `api_key_env` is the name of the environment variable
-    that holds the key, never the key; None where the provider needs none."""
+    that holds the key, never the key, and ends in `_API_KEY`, since no others are read; None
+    where no key is needed."""
 
     name: str
     type: str
@@ -240,7 +241,10 @@ def _parse_provider(name: str, table: _Table, kind: Any) -> ProviderSpec:
         None,
     )
     api_key_env: str | None = table.take(
-        "api_key_env", _matches(_ENV_NAME), "the name of an environment variable", None
+        "api_key_env",
+        _matches(_ENV_NAME),
+        "the name of an environment variable, ending in _API_KEY",
+        None,
     )
     if kind not in PROVIDER_TYPES:
         table.note(f"type must be {' or '.join(PROVIDER_TYPES)}")

@@ -1,0 +1,1 @@
+"""Who answers a call: OpenAI-compatible HTTP servers and the mock."""

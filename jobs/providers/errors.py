@@ -1,0 +1,114 @@
+"""What kind of failure is it that a provider or the way to it produced? (A9, X6)
+
+The one table from a provider's failures to ErrorKind. Messages are built from the status and
+from the provider's short error codes only: a provider's own sentence may quote the prompt or
+the key, so it is never kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final
+
+from jobs.domain.errors import AttemptError, ErrorKind
+from jobs.domain.retry import parse_retry_after
+
+MESSAGE_MAX_CHARS: Final = 300
+
+# What is no HTTP error by its number alone. Every other 4xx and every 3xx is provider_4xx.
+_KIND_OF_STATUS: Final = MappingProxyType(
+    {
+        401: ErrorKind.AUTH,
+        402: ErrorKind.AUTH,
+        403: ErrorKind.AUTH,
+        407: ErrorKind.AUTH,
+        408: ErrorKind.TIMEOUT,
+        # A conflict or a replayed early request is the server's state, not the prompt's fault.
+        409: ErrorKind.PROVIDER_5XX,
+        425: ErrorKind.PROVIDER_5XX,
+        429: ErrorKind.RATE_LIMIT,
+    }
+)
+
+# No wait helps against these, whatever the status (mostly 429): somebody has to pay first.
+_QUOTA_CODES: Final = frozenset(
+    {
+        "insufficient_quota",
+        "insufficient_balance",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "credit_balance_too_low",
+    }
+)
+
+# A code as providers write them. Keys have digits or dashes, prompts have spaces: neither fits.
+_CODE: Final = re.compile(r"[a-z]+(_[a-z]+){0,7}")
+_CODE_MAX_CHARS: Final = 48
+_MILLISECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
+
+
+def kind_of_status(status: int) -> ErrorKind:
+    """The kind of an HTTP status that is not a success (A9)."""
+    if status >= 500:
+        return ErrorKind.PROVIDER_5XX
+    return _KIND_OF_STATUS.get(status, ErrorKind.PROVIDER_4XX)
+
+
+def status_error(
+    status: int, codes: Sequence[object], retry_after_s: float | None = None
+) -> AttemptError:
+    """The failure behind an answer with `status`; `codes` are the provider's code, type and
+    parameter as they came, of any type. Quota and billing codes are auth, never a rate limit."""
+    names = [code for code in codes if isinstance(code, str) and _is_code(code)]
+    detail = ", ".join(dict.fromkeys(names))
+    suffix = f" ({detail})" if detail else ""
+    if status == 402 or not _QUOTA_CODES.isdisjoint(names):
+        return AttemptError(
+            ErrorKind.AUTH, bounded(f"billing quota used up: provider answered {status}{suffix}")
+        )
+    kind = kind_of_status(status)
+    what = "a redirect, which is not followed" if 300 <= status < 400 else "an error"
+    message = bounded(f"provider answered {status}, {what}{suffix}")
+    return AttemptError(kind, message, retry_after_s)
+
+
+def timeout_error() -> AttemptError:
+    """The provider could not be reached in time; the deadline of the attempt is not over."""
+    return AttemptError(ErrorKind.TIMEOUT, "no connection to the provider in time")
+
+
+def connection_error(reason: str) -> AttemptError:
+    """No answer: name lookup, refusal, TLS, a broken connection, a broken HTTP answer. It is
+    as retryable as a 5xx, which it mostly is with a proxy in between. `reason` is ours."""
+    return AttemptError(ErrorKind.PROVIDER_5XX, bounded(f"no answer from the provider: {reason}"))
+
+
+def unexpected_error(error: Exception) -> AttemptError:
+    """Anything else: the type is named, its text is not, since it may quote the call."""
+    return AttemptError(
+        ErrorKind.UNKNOWN, bounded(f"unexpected {type(error).__name__} in the provider client")
+    )
+
+
+def retry_after_s(
+    milliseconds: Sequence[str], values: Sequence[str], now: datetime
+) -> float | None:
+    """The wait in seconds that the headers retry-after-ms and Retry-After ask for, the longest
+    where there are several; None where none can be read. `now` is for HTTP dates."""
+    waits = [float(text) / 1000 for text in milliseconds if _MILLISECONDS.fullmatch(text)]
+    if not waits:
+        parsed = [parse_retry_after(value, now) for value in values]
+        waits = [wait_s for wait_s in parsed if wait_s is not None]
+    return max(waits, default=None)
+
+
+def bounded(message: str) -> str:
+    """`message` without control characters, at most 300 characters."""
+    return "".join(char if char.isprintable() else " " for char in message)[:MESSAGE_MAX_CHARS]
+
+
+def _is_code(text: str) -> bool:
+    return len(text) <= _CODE_MAX_CHARS and _CODE.fullmatch(text) is not None

@@ -1,0 +1,161 @@
+"""How is a call made to anything that speaks OpenAI's chat completions? (X6)
+
+The only module that imports the openai SDK, which costs most of a second and 40 MB: import it
+in workers, never in a web process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import httpx2
+import openai
+
+from jobs.domain.errors import AttemptAbortedError, AttemptError
+from jobs.domain.models import ModelFeatures, ModelSpec, ProviderSpec
+from jobs.providers.base import Call, Completion
+from jobs.providers.chat_answer import read_answer, storable
+from jobs.providers.errors import (
+    connection_error,
+    retry_after_s,
+    status_error,
+    timeout_error,
+    unexpected_error,
+)
+from jobs.providers.network import CONNECT_BUDGET_S
+from jobs.providers.scope import scoped
+from jobs.providers.tls import SharedTls
+from jobs.providers.transport import make_transport
+
+# At their debug level these write prompts and headers into the log, and OPENAI_LOG=debug in the
+# environment would ask for it.
+for _name in ("openai", "httpx2", "httpcore2"):
+    logging.getLogger(_name).setLevel(logging.WARNING)
+
+# The SDK insists on a key; the transport drops the header that it makes of it.
+_KEY_OF_THE_SDK: Final = "added-by-the-transport"
+
+
+class OpenAIChatProvider:
+    """One provider of the models file, shared by all threads of a process (X6).
+
+    `models` are those that it serves: what they support decides which parameters are sent; the
+    first of two with the same `provider_model` counts. A connection takes at most
+    `connect_budget_s` seconds to come about. Not to be shared over a fork.
+    """
+
+    def __init__(
+        self,
+        spec: ProviderSpec,
+        api_key: str | None,
+        models: Iterable[ModelSpec],
+        tls: SharedTls | None = None,
+        connect_budget_s: float = CONNECT_BUDGET_S,
+    ) -> None:
+        base_url = spec.base_url or ""
+        self._name = spec.name
+        self._features: dict[str, ModelFeatures] = {}
+        for model in models:
+            self._features.setdefault(model.provider_model, model.supports)
+        self._client = openai.OpenAI(
+            base_url=base_url,
+            api_key=_KEY_OF_THE_SDK,
+            # One call is one attempt: the queue decides about another.
+            max_retries=0,
+            # The scope is the bound; the SDK's timeouts would be a second, looser one.
+            timeout=None,
+            http_client=httpx2.Client(
+                transport=make_transport(base_url, api_key, tls or SharedTls(), connect_budget_s),
+                # A redirect would carry the prompt to an address that nobody configured.
+                follow_redirects=False,
+                trust_env=False,
+                timeout=None,
+            ),
+        )
+
+    @property
+    def name(self) -> str:
+        """The provider's name in the models file."""
+        return self._name
+
+    def complete(self, call: Call) -> Completion:
+        """Run one call, in one HTTP request, under the current AbortScope (180 s without one).
+
+        Raises AttemptError and AttemptAbortedError; neither carries prompt, key or SDK error.
+        """
+        with scoped():
+            return self._complete(call)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._client.close()
+
+    def _complete(self, call: Call) -> Completion:
+        parameters = _parameters_of(call, self._features.get(call.model, ModelFeatures()))
+        failure: AttemptError | AttemptAbortedError
+        try:
+            answer = self._client.chat.completions.with_raw_response.create(**parameters)
+            request_id = answer.headers.get("x-request-id")
+            return read_answer(answer.content, request_id, call.model)
+        except (AttemptError, AttemptAbortedError) as error:
+            failure = error.with_traceback(None)
+        except Exception as error:
+            failure = _failure_of(error)
+        # Raised here, not in the handler: its context would be the SDK's error with the request.
+        failure.__context__ = failure.__cause__ = None
+        raise failure
+
+
+def _parameters_of(call: Call, features: ModelFeatures) -> dict[str, Any]:
+    parameters: dict[str, Any] = {
+        "model": call.model,
+        "messages": [
+            {"role": message.role, "content": storable(message.content)}
+            for message in call.messages
+        ],
+    }
+    if call.max_tokens is not None:
+        parameters[features.max_tokens_parameter] = call.max_tokens
+    if call.temperature is not None and features.temperature:
+        parameters["temperature"] = call.temperature
+    if call.reasoning_effort in features.reasoning_efforts:
+        parameters["reasoning_effort"] = call.reasoning_effort
+    if call.json_schema is not None and features.strict_schema:
+        schema = {"strict": True, **call.json_schema}
+        parameters["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return parameters
+
+
+def _failure_of(error: Exception) -> AttemptError:
+    # The order matters: a timeout is a connection error to the SDK.
+    if isinstance(error, openai.APITimeoutError):
+        return timeout_error()
+    if isinstance(error, openai.APIConnectionError):
+        return connection_error(_reason_of(error.__cause__))
+    if isinstance(error, openai.APIStatusError):
+        return _status_failure_of(error)
+    return unexpected_error(error)
+
+
+def _reason_of(cause: BaseException | None) -> str:
+    if isinstance(cause, httpx2.ConnectError):
+        # Our own words, from jobs.providers.network.
+        return str(cause)
+    if isinstance(cause, httpx2.ProtocolError):
+        return "it broke off or sent malformed HTTP"
+    if isinstance(cause, httpx2.NetworkError):
+        return "the connection broke"
+    return "the connection failed"
+
+
+def _status_failure_of(error: openai.APIStatusError) -> AttemptError:
+    headers = error.response.headers
+    wait_s = retry_after_s(
+        headers.get_list("retry-after-ms"), headers.get_list("retry-after"), datetime.now(UTC)
+    )
+    body = error.body if isinstance(error.body, Mapping) else {}
+    codes = (error.code, error.type, body.get("status"), error.param)
+    return status_error(error.status_code, codes, wait_s)
