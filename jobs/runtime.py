@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from redis import Redis
@@ -40,7 +39,7 @@ def build(settings: Settings | None = None) -> Runtime:
     Raises SettingsInvalidError with every problem of the settings or of the models file.
     """
     if settings is None:
-        settings = from_environment(os.environ)
+        settings = from_environment()
     models = load(settings.models_file)
     redis = connect(settings.redis_url)
     rq_redis = connect_rq(settings.redis_url)

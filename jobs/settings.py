@@ -5,6 +5,7 @@ The only reader of the environment. All problems are reported at once, each with
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -105,9 +106,13 @@ class Settings:
     """Provider keys by the name of the variable that holds them (`*_API_KEY`)."""
 
 
-def from_environment(environment: Mapping[str, str]) -> Settings:
-    """The settings of `environment`. Raises SettingsInvalidError naming every bad variable,
-    and every unknown one that begins with `GENQUEUE_`."""
+def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings of `environment`, by default the process's own.
+
+    Raises SettingsInvalidError naming every bad variable, and every unknown one that begins
+    with `GENQUEUE_`.
+    """
+    environment = os.environ if environment is None else environment
     values: dict[str, Any] = {}
     problems: list[str] = []
     known: set[str] = set()

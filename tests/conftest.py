@@ -68,7 +68,7 @@ def make_runtime(redis_url: str) -> Iterator[Callable[..., Runtime]]:
     made: list[Runtime] = []
 
     def make(**settings: object) -> Runtime:
-        runtime = build(Settings(redis_url=redis_url, **settings))  # type: ignore[arg-type]
+        runtime = build(Settings(**{"redis_url": redis_url, **settings}))  # type: ignore[arg-type]
         made.append(runtime)
         return runtime
 

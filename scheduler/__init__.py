@@ -1,0 +1,1 @@
+"""What happens by the clock? The table of ticks and the process that fires them."""

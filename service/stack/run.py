@@ -1,0 +1,120 @@
+"""What happens between `make run` and Ctrl-C? Checks, start, sample, serving, ordered stop."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.settings import from_environment
+from service.stack import greeting
+from service.stack.environment import StackEnvironment
+from service.stack.errors import StopRequestedError
+from service.stack.folder_lock import FolderLock
+from service.stack.preflight import check_port, check_redis, shown_address
+from service.stack.redis_server import RedisServer
+from service.stack.sample import StackClient, development_key
+from service.stack.stop_request import StopRequest
+from service.stack.supervisor import Supervisor, process_table
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """`data` takes Redis' data, logs and the development key; `once` ends after the sample."""
+
+    port: int
+    data: Path
+    once: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UsedRedis:
+    """The Redis of this run; `server` is None where REDIS_URL named one, which we never stop."""
+
+    url: str
+    description: str
+    server: RedisServer | None
+
+
+def run_stack(
+    options: StackOptions, environment: StackEnvironment, request: StopRequest, say: Say
+) -> None:
+    """Run the stack until a stop is requested, or to the end of the sample where `once` is set.
+
+    Everything started here is ended when this returns or raises: the API, then the workers, then
+    Redis. The data stays. Raises StackError, one clear line each (X1), and SettingsInvalidError
+    before anything is started.
+    """
+    from_environment(environment.inherited)
+    with _locked(options.data), _redis(options.data, environment, options.port) as redis:
+        supervisor = Supervisor(
+            table=process_table(options.port),
+            environment=environment.for_children(redis.url),
+            log_folder=options.data / "log",
+            redis=redis.server,
+            request=request,
+        )
+        try:
+            supervisor.start()
+            _greet(options, environment, redis, _pause(supervisor, request), say)
+            if not options.once:
+                say("\nServing until Ctrl-C.")
+                supervisor.serve()
+        finally:
+            if request.count:
+                say("Stopping: API, workers, Redis. Once more to stop at once.")
+            supervisor.stop()
+
+
+@contextmanager
+def _locked(data: Path) -> Iterator[None]:
+    lock = FolderLock(data)
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _redis(data: Path, environment: StackEnvironment, port: int) -> Iterator[UsedRedis]:
+    check_port(port)
+    if environment.redis_url is not None:
+        version = check_redis(environment.redis_url)
+        address = shown_address(environment.redis_url)
+        yield UsedRedis(environment.redis_url, f"{version} at {address} (REDIS_URL)", None)
+        return
+    server = RedisServer(data / "redis")
+    server.start()
+    try:
+        version = check_redis(server.url)
+        yield UsedRedis(server.url, f"{version} at {server.url}, data in {data / 'redis'}", server)
+    finally:
+        server.stop()
+
+
+def _pause(supervisor: Supervisor, request: StopRequest) -> Callable[[float], None]:
+    def pause(seconds: float) -> None:
+        if request.wait(seconds):
+            raise StopRequestedError
+        supervisor.check_none_ended()
+
+    return pause
+
+
+def _greet(
+    options: StackOptions,
+    environment: StackEnvironment,
+    redis: UsedRedis,
+    pause: Callable[[float], None],
+    say: Say,
+) -> None:
+    base_url = f"http://127.0.0.1:{options.port}"
+    say(f"genqueue is starting; its logs are in {options.data / 'log'}")
+    client = StackClient(base_url, pause)
+    client.wait_until_ready()
+    key = development_key(client, options.data / "dev-key", environment.for_children(redis.url))
+    say(greeting.addresses(base_url, redis.description, key))
+    say(greeting.sample(client.run_sample(key)))
+    say(greeting.curl_line(base_url, key))

@@ -1,0 +1,33 @@
+"""What does the stack take from the environment?"""
+
+import pytest
+
+from service.stack.environment import read_environment
+
+
+def test_an_empty_environment_means_a_redis_of_our_own_and_port_8080() -> None:
+    environment = read_environment({})
+    assert environment.redis_url is None
+    assert environment.port == 8080
+
+
+def test_an_empty_redis_url_is_as_good_as_none() -> None:
+    assert read_environment({"REDIS_URL": ""}).redis_url is None
+
+
+def test_given_values_are_taken() -> None:
+    environment = read_environment({"REDIS_URL": "redis://cache", "PORT": "9000"})
+    assert environment.redis_url == "redis://cache"
+    assert environment.port == 9000
+
+
+def test_children_see_everything_and_the_redis_in_use() -> None:
+    environment = read_environment({"OPENAI_API_KEY": "k", "REDIS_URL": "redis://old"})
+    seen = environment.for_children("redis://new")
+    assert seen["OPENAI_API_KEY"] == "k"
+    assert seen["REDIS_URL"] == "redis://new"
+
+
+def test_a_port_that_is_no_number_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="PORT"):
+        read_environment({"PORT": "http"})
