@@ -15,7 +15,7 @@ from jobs.store.credentials import Credentials
 from jobs.store.queue import Queue
 from jobs.store.records import Records
 from jobs.store.scripts import Scripts
-from jobs.tickets import Tickets, connect_rq
+from jobs.tickets import ISSUE_SOCKET_TIMEOUT_S, Tickets, connect_rq
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,10 @@ def build(settings: Settings | None = None) -> Runtime:
         queue=Queue(scripts, ticket_cap=settings.ticket_cap),
         records=Records(redis),
         credentials=Credentials(redis),
-        tickets=Tickets(rq_redis, settings.queue_name),
+        tickets=Tickets(
+            connect_rq(settings.redis_url, socket_timeout_s=ISSUE_SOCKET_TIMEOUT_S),
+            settings.queue_name,
+        ),
         models=models,
         providers=build_providers(models, settings.api_keys),
     )

@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from rq import Queue as RqQueue
 from rq.job import Job
 from rq.serializers import JSONSerializer
@@ -22,6 +24,8 @@ TAKE_WORK: Final = "jobs.entrypoints.take_work"
 ALLOWED: Final = frozenset({TAKE_WORK})
 FAILURE_TTL_S: Final = 60
 RQ_SOCKET_TIMEOUT_S: Final = 30.0
+ISSUE_SOCKET_TIMEOUT_S: Final = 2.0
+"""A request waits no longer than this for its ticket, which is only a signal."""
 
 
 class EntryPointForbiddenError(GenqueueError):
@@ -65,13 +69,15 @@ class TicketJob(Job):
         """RQ's own webhooks are unsigned, follow redirects and are never retried: not used."""
 
 
-def connect_rq(url: str) -> Redis:
-    """A client for RQ: bytes out, as RQ wants them; waits longer than RQ's longest block."""
+def connect_rq(url: str, *, socket_timeout_s: float = RQ_SOCKET_TIMEOUT_S) -> Redis:
+    """A client for RQ: bytes out, as RQ wants them, and by default with more patience than RQ's
+    longest block. A command is sent again once: a second ticket does no harm."""
     return Redis.from_url(
         url,
-        socket_timeout=RQ_SOCKET_TIMEOUT_S,
+        socket_timeout=socket_timeout_s,
         socket_connect_timeout=CONNECT_TIMEOUT_S,
         socket_keepalive=True,
+        retry=Retry(NoBackoff(), 1),
     )
 
 

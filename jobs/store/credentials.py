@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
 
 from redis import Redis
 
@@ -71,8 +71,13 @@ class Credentials:
             seconds, micros = self._redis.time()
             created_at_ms = seconds * 1000 + micros // 1000
             pipe = self._redis.pipeline(transaction=True)
-            fields = {"sha256": _digest(secret), "org_id": org_id, "user_id": user_id}
-            pipe.hset(keys.CREDENTIAL(key_id), mapping={**fields, "created_at": created_at_ms})
+            fields: dict[str, Any] = {
+                "sha256": _digest(secret),
+                "org_id": org_id,
+                "user_id": user_id,
+                "created_at": created_at_ms,
+            }
+            pipe.hset(keys.CREDENTIAL(key_id), mapping=fields)
             pipe.sadd(keys.CREDENTIALS(), key_id)
             pipe.execute()
         credential = Credential(key_id, org_id, user_id, created_at_ms)
@@ -81,7 +86,7 @@ class Credentials:
     def list(self) -> list[Credential]:
         """Every key, oldest first."""
         with store_errors():
-            ids = sorted(self._redis.smembers(keys.CREDENTIALS()))
+            ids = sorted(cast("set[str]", self._redis.smembers(keys.CREDENTIALS())))
             pipe = self._redis.pipeline(transaction=False)
             for key_id in ids:
                 pipe.hgetall(keys.CREDENTIAL(key_id))
@@ -114,7 +119,7 @@ class Credentials:
             return cached[1]
         key_id, secret = parts.groups()
         with store_errors():
-            row = self._redis.hgetall(keys.CREDENTIAL(key_id))
+            row = cast("dict[str, str]", self._redis.hgetall(keys.CREDENTIAL(key_id)))
         stored = row.get("sha256", "0" * 64)
         if not hmac.compare_digest(stored.encode(), _digest(secret).encode()) or not row:
             self._cache.pop(digest, None)

@@ -1,0 +1,1 @@
+"""Which routes are there? One module a noun."""

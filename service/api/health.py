@@ -1,0 +1,41 @@
+"""Does the process live, and can it take work? Asked by probes, without a key (X10, X13)."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, Final
+
+from flask import current_app
+
+from jobs.store.connection import connect
+from service.context import current_runtime
+from service.openapi import Blueprint
+from service.readiness import PROBE_TIMEOUT_S, check_ready
+from service.schemas.health import HealthSchema
+
+blueprint = Blueprint("health", __name__, description="Probes")
+
+_OPEN: Final[list[dict[str, Any]]] = []
+_PROBE_CLIENT: Final = "genqueue_probe"
+
+
+@blueprint.route("/healthz", methods=["GET"])
+@blueprint.documents(operationId="getHealth", security=_OPEN)
+@blueprint.answers(HTTPStatus.OK, HealthSchema)
+def get_health() -> dict[str, str]:
+    """Say that the process lives, whatever Redis does."""
+    return {"status": "ok"}
+
+
+@blueprint.route("/readyz", methods=["GET"])
+@blueprint.documents(operationId="getReadiness", security=_OPEN)
+@blueprint.answers(HTTPStatus.OK, HealthSchema, problems=(HTTPStatus.SERVICE_UNAVAILABLE,))
+def get_readiness() -> dict[str, str]:
+    """Say whether work can be taken: Redis answers, is writable and evicts nothing."""
+    probe = current_app.extensions.get(_PROBE_CLIENT)
+    if probe is None:
+        url = current_runtime().settings.redis_url
+        fresh = connect(url, socket_timeout_s=PROBE_TIMEOUT_S)
+        probe = current_app.extensions.setdefault(_PROBE_CLIENT, fresh)
+    check_ready(probe)
+    return {"status": "ok"}

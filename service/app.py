@@ -1,0 +1,33 @@
+"""How is the web process put together? `service.app:create_app()` for any WSGI server."""
+
+from __future__ import annotations
+
+from flask import Flask
+
+from jobs.runtime import Runtime, build
+from service.api import docs, health, jobs, prompts
+from service.context import attach_runtime
+from service.openapi import Api, configure, document_security
+from service.request_ids import number_requests
+
+
+def create_app(runtime: Runtime | None = None) -> Flask:
+    """The application over `runtime`, by default over the settings of the environment.
+
+    Connects to nothing yet: `/healthz` answers without Redis. Raises SettingsInvalidError.
+    """
+    runtime = runtime or build()
+    app = Flask("service")
+    app.config["MAX_CONTENT_LENGTH"] = runtime.settings.max_body_bytes
+    app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's own provider
+    # A doubled slash is a page that isn't there, not a redirect.
+    app.url_map.merge_slashes = False
+    attach_runtime(app, runtime)
+    number_requests(app)
+    configure(app)
+    api = Api(app)
+    document_security(api)
+    for noun in (prompts, jobs, health):
+        api.register_blueprint(noun.blueprint)
+    app.register_blueprint(docs.blueprint)
+    return app

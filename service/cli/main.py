@@ -1,0 +1,47 @@
+"""What does `genqueue` do, and how does it end when something is wrong?"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+import click
+
+from jobs.domain.errors import SettingsInvalidError, StoreUnavailableError
+from service.cli.keys import keys
+from service.cli.settings import settings
+from service.cli.worker import run_worker, worker
+
+EXIT_SETTINGS: Final = 2
+EXIT_STORE: Final = 3
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def genqueue() -> None:
+    """A queue service that owns the execution of LLM work.
+
+    Status 0 is success, 1 is "there is none", 2 is a wrong command line or setting, 3 is Redis
+    away.
+
+    \b
+    Example: genqueue keys create --org acme --user ann
+    """
+
+
+genqueue.add_command(keys)
+genqueue.add_command(worker)
+genqueue.add_command(run_worker)
+genqueue.add_command(settings)
+
+
+def main() -> None:
+    """Run the command line of this process; ends the process."""
+    try:
+        genqueue(prog_name="genqueue")
+    except SettingsInvalidError as error:
+        for problem in error.problems:
+            click.echo(f"genqueue: {problem}", err=True)
+        sys.exit(EXIT_SETTINGS)
+    except StoreUnavailableError as error:
+        click.echo(f"genqueue: {error.reason}; see REDIS_URL", err=True)
+        sys.exit(EXIT_STORE)

@@ -1,0 +1,69 @@
+"""What is wrong with a request, beyond what the product itself can refuse?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jobs.domain.errors import GenqueueError
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One thing to put right: `field` is a dotted path into the body, a header's name, or
+    `body` for the whole of it."""
+
+    field: str
+    reason: str
+
+
+class BodyMalformedError(GenqueueError):
+    """The body is not the JSON text that it claims to be; `reason` quotes nothing of it."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class ContentTypeUnsupportedError(GenqueueError):
+    """The body is of a kind that is not read here; `reason` says what is."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class PayloadInvalidError(GenqueueError):
+    """The request is well-formed and says something that can't be done; `errors` name each."""
+
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("; ".join(f"{error.field}: {error.reason}" for error in self.errors))
+
+
+class ModelUnavailableError(GenqueueError):
+    """The model is known and can't be called from here now; `reason` says what is missing."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class UnauthenticatedError(GenqueueError):
+    """No valid API key came with the request; `presented` where something else did."""
+
+    def __init__(self, *, presented: bool) -> None:
+        self.presented = presented
+        super().__init__("no valid API key")
+
+
+class PromptMissingError(GenqueueError):
+    """There is no such prompt, or it is another organisation's."""
+
+
+class NotReadyError(GenqueueError):
+    """The process lives and can't take work now; `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)

@@ -1,0 +1,1 @@
+"""How do requests and answers look? One module a noun; each builds or reads domain types."""

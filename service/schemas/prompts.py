@@ -1,0 +1,216 @@
+"""How is a prompt sent, and how is it shown with all that came of it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from marshmallow import Schema, ValidationError, fields, post_load, validate, validates_schema
+
+from jobs.domain.entities import Response
+from jobs.domain.job import (
+    MAX_ATTEMPTS_DEFAULT,
+    MAX_ATTEMPTS_LIMIT,
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+)
+from jobs.domain.states import State
+from jobs.store.records import PromptView
+from service.schemas.fields import (
+    EntityId,
+    Instant,
+    JsonObject,
+    Number,
+    RequestSchema,
+    Text,
+    ViewSchema,
+    WholeNumber,
+    at_most_bytes,
+    not_blank,
+)
+from service.schemas.jobs import JobSchema
+from service.submission import PromptSubmission
+
+OBJECT_MAX_BYTES: Final = 4096
+OBJECT_MAX_DEPTH: Final = 8
+SYSTEM_MAX_BYTES: Final = 8192
+MAX_TOKENS_LIMIT: Final = 32_768
+NAME_LENGTH: Final = validate.Length(1, 64, error="must be 1 to 64 characters")
+KEEPS: Final = "Kept with the job as a hint."
+
+
+def _whole(low: int, high: int) -> validate.Range:
+    return validate.Range(low, high, error="must be a whole number from {min} to {max}")
+
+
+class ExecutionOptionsSchema(RequestSchema):
+    """How the call to the provider is made; kept with the job as given."""
+
+    model = Text(validate=NAME_LENGTH, metadata={"description": "As `model` beside it."})
+    prefer_provider = Text(validate=NAME_LENGTH, metadata={"description": KEEPS})
+    depth = WholeNumber(validate=_whole(0, 10), metadata={"description": KEEPS})
+    router_model = Text(validate=NAME_LENGTH, metadata={"description": KEEPS})
+    max_tokens = WholeNumber(
+        validate=_whole(1, MAX_TOKENS_LIMIT),
+        metadata={"description": "Most tokens of the answer."},
+    )
+    temperature = Number(validate=validate.Range(0, 2, error="must be from 0 to 2"))
+    system = Text(
+        validate=at_most_bytes(SYSTEM_MAX_BYTES),
+        metadata={"description": "A system message before the prompt.", "maxLength": 8192},
+    )
+
+
+class PromptRequestSchema(RequestSchema):
+    """A prompt to run, and how (A1, A13, A18)."""
+
+    prompt = Text(
+        required=True,
+        validate=not_blank,
+        metadata={
+            "description": "What the model gets to read.",
+            "minLength": 1,
+            "pattern": r"\S",
+            "example": "Why is the sky blue?",
+        },
+    )
+    priority = WholeNumber(
+        load_default=PRIORITY_DEFAULT,
+        validate=_whole(PRIORITY_MIN, PRIORITY_MAX),
+        metadata={"description": "Lower runs first."},
+    )
+    max_attempts = WholeNumber(
+        load_default=MAX_ATTEMPTS_DEFAULT, validate=_whole(1, MAX_ATTEMPTS_LIMIT)
+    )
+    model = Text(
+        validate=NAME_LENGTH,
+        metadata={"description": "An id of the models file; its default where left out."},
+    )
+    execution_options = fields.Nested(
+        ExecutionOptionsSchema,
+        error_messages={"null": "must not be null; leave it out", "type": "must be a JSON object"},
+    )
+    parent_id = EntityId(
+        metadata={"description": "The prompt or response that this one continues."},
+    )
+    correlation_id = EntityId(
+        metadata={"description": "The conversation, where it is not the parent's."},
+    )
+    causation_id = EntityId(
+        metadata={"description": "What led to this prompt, where it is not the parent."},
+    )
+    metadata = JsonObject(
+        max_bytes=OBJECT_MAX_BYTES,
+        max_depth=OBJECT_MAX_DEPTH,
+        metadata={
+            "description": f"Yours: kept and given back; at most {OBJECT_MAX_BYTES} bytes as"
+            f" compact JSON, {OBJECT_MAX_DEPTH} levels deep."
+        },
+    )
+
+    @validates_schema
+    def _check_models_agree(self, data: dict[str, Any], **_: Any) -> None:
+        inner = data.get("execution_options", {}).get("model")
+        if inner and data.get("model", inner) != inner:
+            raise ValidationError("names another model than `model`", "execution_options.model")
+
+    @post_load
+    def _build(self, data: dict[str, Any], **_: Any) -> PromptSubmission:
+        inner = data.get("execution_options", {}).get("model")
+        return PromptSubmission(**{"model": inner, **data})
+
+
+class SubmitHeadersSchema(Schema):
+    """Headers of a submit."""
+
+    idempotency_key = fields.String(
+        data_key="Idempotency-Key",
+        validate=validate.Regexp(
+            r"^[\x21-\x7E]{1,255}$", error="must be 1 to 255 visible ASCII characters"
+        ),
+        metadata={
+            "description": "Makes the submit repeatable: the same key with the same payload"
+            " answers the same job, until 24 hours after its end."
+        },
+    )
+
+
+class AcceptedSchema(ViewSchema):
+    """The receipt of a submit: it is stored."""
+
+    prompt_id = EntityId()
+    job_id = EntityId()
+    state = fields.Enum(State, by_value=fields.String)
+
+
+class UsageSchema(ViewSchema):
+    """Tokens of the call; null where the provider did not say."""
+
+    prompt_tokens = fields.Integer(allow_none=True)
+    completion_tokens = fields.Integer(allow_none=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """A response with the instant at which it was stored, in ms."""
+
+    response: Response
+    created_at_ms: int | None
+
+
+class ResponseSchema(ViewSchema):
+    """The answer to a prompt (A19); `cost_usd_micros` is in millionths of a dollar."""
+
+    id = EntityId()
+    text = fields.String()
+    model = fields.String()
+    provider = fields.String()
+    provider_request_id = fields.String(allow_none=True)
+    finish_reason = fields.String()
+    usage = fields.Nested(UsageSchema)
+    cost_usd_micros = fields.Integer(allow_none=True)
+    source_refs = fields.List(fields.String())
+    truth_class = fields.String()
+    state_class = fields.String()
+    created_at = Instant(attribute="created_at_ms")
+
+    def get_attribute(self, obj: StoredResponse, attr: str, default: Any) -> Any:
+        """Read what the response itself holds from there."""
+        if attr == "created_at_ms":
+            return obj.created_at_ms
+        return super().get_attribute(obj.response, attr, default)
+
+
+class EdgeSchema(ViewSchema):
+    """A directed relation between two entities, for example prompt `flows-to` response."""
+
+    source_id = fields.String(data_key="from")
+    type = fields.String()
+    target_id = fields.String(data_key="to")
+
+
+class PromptViewSchema(ViewSchema):
+    """A prompt, its response or null, its jobs oldest first (A25), its edges."""
+
+    id = EntityId()
+    org_id = fields.String()
+    created_by = fields.String()
+    text = fields.String()
+    metadata = fields.Dict()
+    parent_id = EntityId(allow_none=True)
+    correlation_id = EntityId()
+    causation_id = EntityId(allow_none=True)
+    created_at = Instant(attribute="created_at_ms")
+    response = fields.Nested(ResponseSchema, allow_none=True)
+    jobs = fields.List(fields.Nested(JobSchema))
+    edges = fields.List(fields.Nested(EdgeSchema))
+
+    def get_attribute(self, obj: PromptView, attr: str, default: Any) -> Any:
+        """Read the prompt's own fields from the prompt, the others from the view."""
+        if attr == "response":
+            if obj.response is None:
+                return None
+            return StoredResponse(obj.response, obj.response_created_at_ms)
+        source = obj if attr in {"jobs", "edges"} else obj.prompt
+        return super().get_attribute(source, attr, default)

@@ -1,0 +1,118 @@
+"""What did a caller ask for, was it asked before, and what is it as a job?"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from jobs.domain.errors import JobMissingError, StoreUnavailableError
+from jobs.domain.job import MAX_ATTEMPTS_DEFAULT, PRIORITY_DEFAULT, NewJob
+from jobs.domain.states import State
+from jobs.runtime import Runtime
+from jobs.store.credentials import Identity
+from service.context import current_request_id
+from service.errors import ModelUnavailableError
+from service.schemas.fields import canonical_json
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSubmission:
+    """A checked body of `POST /v1/prompt`, defaults filled in; `model` is None where the caller
+    named none, so that another default tomorrow doesn't make a repeat another request."""
+
+    prompt: str
+    priority: int = PRIORITY_DEFAULT
+    max_attempts: int = MAX_ATTEMPTS_DEFAULT
+    model: str | None = None
+    execution_options: Mapping[str, Any] = field(default_factory=dict)
+    parent_id: str | None = None
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def payload_hash(self) -> str:
+        """Hex SHA-256 of the canonical JSON: the same however the body was spelled (X4)."""
+        return hashlib.sha256(canonical_json(asdict(self))).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What the caller gets to know of the job; `replayed` where an earlier submit made it."""
+
+    job_id: str
+    prompt_id: str
+    state: State
+    replayed: bool
+
+
+def accept(
+    runtime: Runtime, identity: Identity, submission: PromptSubmission, key: str | None
+) -> Accepted:
+    """Store the prompt and its job in one round trip, then issue a ticket if one is wanted (A1).
+
+    `key` is the client's Idempotency-Key. Raises ModelUnknownError, ModelUnavailableError,
+    RelatedEntityMissingError, IdempotencyKeyReusedError, StoreUnavailableError; each stores
+    nothing.
+    """
+    model = submission.model or runtime.models.default_model
+    target = runtime.models.target_of(model)
+    reason = runtime.providers.unavailable_reason(model)
+    if reason is not None:
+        raise ModelUnavailableError(reason)
+    submitted = runtime.queue.submit(_new_job(identity, submission, target, key))
+    if submitted.replayed:
+        state = _state_of(runtime, submitted.job_id, identity.org_id)
+        return Accepted(submitted.job_id, submitted.prompt_id, state, replayed=True)
+    if submitted.ticket_wanted:
+        _issue_ticket(runtime, submitted.job_id)
+    return Accepted(submitted.job_id, submitted.prompt_id, State.QUEUED, replayed=False)
+
+
+def _new_job(
+    identity: Identity, submission: PromptSubmission, target: str, key: str | None
+) -> NewJob:
+    return NewJob(
+        id=str(uuid.uuid4()),
+        prompt_id=str(uuid.uuid4()),
+        org_id=identity.org_id,
+        created_by=identity.user_id,
+        prompt_text=submission.prompt,
+        target=target,
+        priority=submission.priority,
+        max_attempts=submission.max_attempts,
+        execution_options=submission.execution_options,
+        parent_id=submission.parent_id,
+        correlation_id=submission.correlation_id,
+        causation_id=submission.causation_id,
+        metadata=submission.metadata,
+        idempotency_key=key,
+        payload_hash=submission.payload_hash() if key else "",
+    )
+
+
+def _state_of(runtime: Runtime, job_id: str, org_id: str) -> State:
+    view = runtime.records.job(job_id, org_id)
+    if view is None:
+        raise JobMissingError(job_id)
+    return view.job.state
+
+
+def _issue_ticket(runtime: Runtime, job_id: str) -> None:
+    """The job is stored: without a ticket it only starts at the next poll of an idle worker."""
+    try:
+        runtime.tickets.issue()
+    except (StoreUnavailableError, RedisError) as error:
+        log.warning(
+            "request %s: no ticket for job %s: %s",
+            current_request_id(),
+            job_id,
+            type(error).__name__,
+        )

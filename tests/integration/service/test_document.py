@@ -1,0 +1,90 @@
+"""Does the OpenAPI document tell the truth, and does its page work without the internet?"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from tests.integration.service.conftest import Caller, WebServer
+
+
+@pytest.fixture
+def document(http: FlaskClient) -> dict[str, Any]:
+    body: dict[str, Any] = http.get("/openapi.json").json  # type: ignore[assignment]
+    return body
+
+
+@pytest.mark.req("X3")
+def test_the_document_is_openapi_3_and_names_every_route(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.")
+    assert set(document["paths"]) == {
+        *("/v1/prompt", "/v1/prompts/{prompt_id}", "/v1/jobs/{job_id}", "/healthz", "/readyz")
+    }
+    responses = document["paths"]["/v1/prompt"]["post"]["responses"]
+    assert set(responses) == {"202", "400", "401", "413", "415", "422", "503"}
+    for answer in document["components"]["responses"].values():
+        assert set(answer["content"]) == {"application/problem+json"}
+    assert "Retry-After" in document["components"]["responses"]["SERVICE_UNAVAILABLE"]["headers"]
+
+
+@pytest.mark.req("X3")
+def test_callers_find_the_key_and_the_idempotency_header_in_it(document: dict[str, Any]) -> None:
+    scheme = document["components"]["securitySchemes"]["apiKey"]
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+    assert document["security"] == [{"apiKey": []}]
+    assert document["paths"]["/healthz"]["get"]["security"] == []
+    parameters = document["paths"]["/v1/prompt"]["post"]["parameters"]
+    assert [one["name"] for one in parameters] == ["Idempotency-Key"]
+
+
+@pytest.mark.req("X3")
+def test_the_example_of_a_submit_is_accepted_as_it_is(
+    document: dict[str, Any], caller: Caller
+) -> None:
+    body = document["paths"]["/v1/prompt"]["post"]["requestBody"]["content"]["application/json"]
+    assert caller.post(body["example"]).status_code == 202
+
+
+@pytest.mark.req("X3")
+def test_the_page_loads_nothing_from_elsewhere(http: FlaskClient) -> None:
+    assert http.get("/").headers["Location"] == "/docs"
+    page = http.get("/docs").get_data(as_text=True)
+    loaded = re.findall(r'(?:src|href|data-document)="([^"]+)"', page)
+    assert len(loaded) == 5
+    for address in loaded:
+        assert address.startswith("/")
+        answer = http.get(address)
+        assert answer.status_code == 200
+        assert len(answer.get_data()) > 100
+    assert "validatorUrl: null" in http.get("/static/docs.js").get_data(as_text=True)
+
+
+@pytest.mark.req("X3")
+def test_no_file_outside_the_page_is_served(http: FlaskClient) -> None:
+    for path in ("../__init__.py", "%2e%2e/__init__.py", "/etc/passwd", "no-such-file"):
+        assert http.get(f"/docs/assets/{path}").status_code == 404
+
+
+@pytest.mark.req("X3")
+@pytest.mark.case("API-01")
+def test_generated_requests_meet_only_documented_answers(
+    web_server: WebServer, caller: Caller, tmp_path: Any
+) -> None:
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "run", f"{web_server.url}/openapi.json"),
+        *("--header", f"Authorization: Bearer {caller.key}"),
+        *("--max-examples", "20", "--seed", "1", "--checks", "all", "--no-color"),
+        # Which models there are and which prompts a caller has is beyond a schema.
+        *("--exclude-checks", "positive_data_acceptance"),
+        "--generation-deterministic",
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=110
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "5 selected / 5 total" in done.stdout

@@ -1,0 +1,72 @@
+"""Does every error of ours have its answer?"""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+from flask import Flask
+
+from jobs.domain import errors as domain
+from service import errors as http
+from service.errors import FieldError
+from service.problems import TABLE, problem_body, problem_of
+
+INSIDE = {
+    domain.GenqueueError,
+    domain.SettingsInvalidError,
+    domain.AttemptError,
+    domain.AttemptAbortedError,
+}
+"""Errors that no request can meet: of workers and of the start of a process."""
+
+EXAMPLES: list[tuple[Exception, int]] = [
+    (http.BodyMalformedError("is empty"), 400),
+    (http.UnauthenticatedError(presented=False), 401),
+    (domain.JobMissingError("j"), 404),
+    (http.PromptMissingError(), 404),
+    (http.ContentTypeUnsupportedError("must be application/json"), 415),
+    (http.PayloadInvalidError([FieldError("prompt", "is missing")]), 422),
+    (domain.ModelUnknownError("m", ["a", "b"]), 422),
+    (http.ModelUnavailableError("set A_KEY"), 422),
+    (domain.RelatedEntityMissingError("parent_id"), 422),
+    (domain.IdempotencyKeyReusedError("j"), 422),
+    (domain.StoreUnavailableError("Redis is away", 7), 503),
+    (http.NotReadyError("Redis is away"), 503),
+]
+
+
+@pytest.mark.req("X3")
+def test_every_error_that_a_request_can_meet_is_in_the_table() -> None:
+    raised = {
+        value
+        for module in (domain, http)
+        for _, value in inspect.getmembers(module, inspect.isclass)
+        if issubclass(value, domain.GenqueueError)
+    }
+    assert raised - INSIDE - TABLE.keys() == set()
+
+
+@pytest.mark.req("X3")
+@pytest.mark.parametrize(("error", "status"), EXAMPLES, ids=lambda x: type(x).__name__)
+def test_a_problem_has_the_members_of_rfc_9457(error: Exception, status: int) -> None:
+    with Flask("test").app_context():
+        problem = problem_of(error)
+    body = problem_body(problem, "r-1")
+    assert list(body) == ["type", "title", "status", "detail", "errors", "request_id"]
+    assert body["status"] == status == problem.status
+    assert body["type"].startswith("urn:genqueue:problem:")
+    assert body["title"]
+    assert body["detail"]
+    assert json.dumps(body)
+
+
+def test_what_is_not_in_the_table_says_nothing_of_itself() -> None:
+    problem = problem_of(RuntimeError("s3cr3t"))
+    assert problem.status == 500
+    assert "s3cr3t" not in json.dumps(problem_body(problem, ""))
+
+
+def test_a_store_that_is_away_says_when_to_come_back() -> None:
+    assert problem_of(domain.StoreUnavailableError("away", 7)).headers == {"Retry-After": "7"}
