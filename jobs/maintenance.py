@@ -7,7 +7,7 @@ does stands in. Each may run twice or late without harm: the scripts decide.
 from __future__ import annotations
 
 from jobs.runtime import Runtime
-from jobs.store.queue import Promoted, Reclaimed
+from jobs.store.answers import Promoted, Reclaimed, Repaired
 
 
 def promote(runtime: Runtime) -> Promoted:
@@ -27,6 +27,15 @@ def reclaim(runtime: Runtime) -> Reclaimed:
         interval_ms=settings.sweep_interval_s * 1000,
         ceiling_ms=settings.stuck_after_s * 1000,
     )
+    if done.ticket_wanted:
+        runtime.tickets.issue()
+    return done
+
+
+def repair(runtime: Runtime) -> Repaired:
+    """Look over some of the stored jobs and put right what is wrong (A8). Raises
+    StoreUnavailableError."""
+    done = runtime.upkeep.repair(window_ms=runtime.settings.lease_window_s * 1000)
     if done.ticket_wanted:
         runtime.tickets.issue()
     return done

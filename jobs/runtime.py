@@ -6,15 +6,20 @@ from dataclasses import dataclass
 
 from redis import Redis
 
-from jobs.domain.errors import StoreUnavailableError
 from jobs.domain.models import ModelRegistry
 from jobs.providers.registry import Providers, build_providers, load
 from jobs.settings import Settings, from_environment
-from jobs.store.connection import connect, store_errors
+from jobs.store.connection import connect
 from jobs.store.credentials import Credentials
+from jobs.store.events import Events
+from jobs.store.health import refuse_lossy
+from jobs.store.listing import Listing
+from jobs.store.modes import Modes
 from jobs.store.queue import Queue
 from jobs.store.records import Records
 from jobs.store.scripts import Scripts
+from jobs.store.stats import Stats
+from jobs.store.upkeep import Upkeep
 from jobs.tickets import ISSUE_SOCKET_TIMEOUT_S, Tickets, connect_rq
 
 
@@ -27,6 +32,11 @@ class Runtime:
     rq_redis: Redis
     queue: Queue
     records: Records
+    listing: Listing
+    events: Events
+    modes: Modes
+    upkeep: Upkeep
+    stats: Stats
     credentials: Credentials
     tickets: Tickets
     models: ModelRegistry
@@ -49,7 +59,12 @@ def build(settings: Settings | None = None) -> Runtime:
         redis=redis,
         rq_redis=rq_redis,
         queue=Queue(scripts, ticket_cap=settings.ticket_cap),
-        records=Records(redis),
+        records=Records(redis, scripts),
+        listing=Listing(redis, scripts),
+        events=Events(redis),
+        modes=Modes(redis),
+        upkeep=Upkeep(scripts, ticket_cap=settings.ticket_cap),
+        stats=Stats(redis),
         credentials=Credentials(redis),
         tickets=Tickets(
             connect_rq(settings.redis_url, socket_timeout_s=ISSUE_SOCKET_TIMEOUT_S),
@@ -61,11 +76,5 @@ def build(settings: Settings | None = None) -> Runtime:
 
 
 def refuse_lossy_redis(redis: Redis) -> None:
-    """Raise StoreUnavailableError unless Redis keeps what it is given: with any other
-    maxmemory-policy than noeviction it may drop accepted work (X13)."""
-    with store_errors():
-        policy = redis.info("memory").get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
-        raise StoreUnavailableError(
-            f"Redis has maxmemory-policy {policy}: it may drop accepted work; set noeviction"
-        )
+    """Raise StoreUnavailableError unless Redis keeps what it is given (X13)."""
+    refuse_lossy(redis)

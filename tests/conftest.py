@@ -14,6 +14,7 @@ from jobs.store.connection import connect
 from jobs.store.queue import Queue
 from jobs.store.records import Records
 from jobs.store.scripts import Scripts
+from tests.support.factories import records_of
 from tests.support.invariants import keys_without_end
 from tests.support.redis_server import RedisServer, start_redis
 
@@ -59,7 +60,7 @@ def queue(redis: Redis) -> Queue:
 @pytest.fixture
 def records(redis: Redis) -> Records:
     """The read side of the store."""
-    return Records(redis)
+    return records_of(redis)
 
 
 @pytest.fixture

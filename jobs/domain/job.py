@@ -11,6 +11,9 @@ from jobs.domain.errors import ErrorKind
 from jobs.domain.states import TERMINAL, State
 
 SCHEMA_VERSION: Final = 1
+SCHEMA_MIN: Final = 1
+"""The oldest record that is still run; one older fails as `migration` (A33)."""
+
 PRIORITY_MIN: Final = 0
 PRIORITY_MAX: Final = 100
 PRIORITY_DEFAULT: Final = 50
@@ -32,7 +35,9 @@ class NewJob:
     submit that is sent twice is one job; stamps are made by Redis.
 
     `target` is `provider:model`, at most 64 bytes. `idempotency_key` is the client's own
-    (X4) and `payload_hash` the hex SHA-256 of the canonical payload that it stands for.
+    (X4) and `payload_hash` the hex SHA-256 of the canonical payload that it stands for. The job
+    runs at `scheduled_for_ms` of the Redis clock (A29) and after the job `depends_on` succeeded
+    (A30).
     """
 
     id: str
@@ -49,13 +54,19 @@ class NewJob:
     correlation_id: str | None = None
     causation_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    scheduled_for_ms: int | None = None
+    depends_on: str | None = None
     idempotency_key: str | None = None
     payload_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The stored record (A2): every instant in milliseconds of the Redis clock, None = unset."""
+    """The stored record (A2): every instant in milliseconds of the Redis clock, None = unset.
+
+    `root_id` is the first job of the chain of replacements that this one is in (X16); `outcome`
+    is the state that a superseded job had ended in.
+    """
 
     id: str
     prompt_id: str
@@ -85,6 +96,8 @@ class Job:
     error_message: str | None = None
     supersedes: str | None = None
     superseded_by: str | None = None
+    root_id: str = ""
+    outcome: State | None = None
 
     @property
     def is_terminal(self) -> bool:

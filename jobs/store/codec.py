@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from jobs.domain.entities import Prompt, Response, Usage
 from jobs.domain.errors import ErrorKind
 from jobs.domain.job import Job, Kind, Transition
-from jobs.domain.states import State
+from jobs.domain.states import State, Verb
 
 
 def _int(fields: Mapping[str, str], name: str) -> int | None:
@@ -50,7 +50,15 @@ def job_from_fields(
         error_message=error_message,
         supersedes=fields.get("supersedes"),
         superseded_by=fields.get("superseded_by"),
+        root_id=fields.get("root_id", job_id),
+        outcome=State(fields["outcome"]) if "outcome" in fields else None,
     )
+
+
+def submission_of(job: Job) -> Transition:
+    """The first transition of a job, which its record tells."""
+    reason = "supersede" if job.supersedes else ""
+    return Transition(job.seq, job.created_at_ms, Verb.SUBMIT, None, State.QUEUED, 1, reason)
 
 
 def transition_from_row(row: str) -> Transition:

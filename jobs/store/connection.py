@@ -7,14 +7,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from redis import Redis
+from redis import exceptions as redis_errors
 from redis.backoff import ExponentialWithJitterBackoff
-from redis.exceptions import (
-    BusyLoadingError,
-    ConnectionError,
-    ReadOnlyError,
-    ResponseError,
-    TimeoutError,
-)
 from redis.retry import Retry
 
 from jobs.domain.errors import StoreUnavailableError
@@ -23,6 +17,13 @@ SOCKET_TIMEOUT_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 2.0
 RESEND_TIMES: Final = 2
 """A lost reply is asked for again so often; every script bears it (decision 5)."""
+
+AWAY: Final = (
+    redis_errors.ConnectionError,
+    redis_errors.TimeoutError,
+    redis_errors.BusyLoadingError,
+    redis_errors.ReadOnlyError,
+)
 
 REFUSALS: Final = (
     "OOM",
@@ -60,15 +61,15 @@ def store_errors() -> Iterator[None]:
     """Turn what Redis says of its own state into StoreUnavailableError; bugs stay bugs."""
     try:
         yield
-    except (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError) as error:
+    except AWAY as error:
         raise StoreUnavailableError(f"Redis is away: {type(error).__name__}") from error
-    except ResponseError as error:
+    except redis_errors.ResponseError as error:
         if _is_refusal(error):
             raise StoreUnavailableError("Redis takes no writes now", retry_after_s=5) from error
         raise
 
 
-def _is_refusal(error: ResponseError) -> bool:
+def _is_refusal(error: redis_errors.ResponseError) -> bool:
     """Whether Redis refuses writes as a whole. The client cuts the code of the answers that it
     knows off the text and keeps it beside; Redis 6 wraps the answer of a script's command."""
     text = str(error)

@@ -71,7 +71,7 @@ class Credentials:
             seconds, micros = self._redis.time()
             created_at_ms = seconds * 1000 + micros // 1000
             pipe = self._redis.pipeline(transaction=True)
-            fields: dict[str, Any] = {
+            fields: dict[Any, Any] = {
                 "sha256": _digest(secret),
                 "org_id": org_id,
                 "user_id": user_id,

@@ -22,6 +22,14 @@ EVENTS_KEPT: Final = 20_000
 IDEMPOTENCY_TTL_MS: Final = 86_400_000
 """An idempotency record ends 24 h after its job did (X4)."""
 
+TOMBSTONE_TTL_MS: Final = 30 * 86_400_000
+"""For 30 days after its archiving a job's id answers that it is gone."""
+
+BOOKED_TTL_MS: Final = 86_400_000
+
+MIRROR_KEPT: Final = 1_000
+"""RQ's failed registry shows the newest failed jobs up to this many."""
+
 CLAIM_TTL_MS: Final = 120_000
 """A claim can be repeated for two minutes: longer than a client re-sends."""
 
@@ -47,7 +55,9 @@ class Key:
 SEQ = Key("seq", "seq", "string", "number of the last event; also a job's place", "never")
 TURN = Key("turn", "turn", "string", "number of the last turn given to a lane", "never")
 SWEPT_AT = Key("swept_at", "swept_at", "string", "ms of the last reclaim sweep", "never")
-CLAIMED_AT = Key("claimed_at", "claimed_at", "string", "ms of the last claim that found work", "never")
+CLAIMED_AT = Key(
+    "claimed_at", "claimed_at", "string", "ms of the last claim that found work", "never"
+)
 
 JOB = Key("job", "job:%s", "hash", "the record, fields of at most 64 bytes", "archive")
 OPTIONS = Key("options", "job:%s:options", "string", "execution_options as JSON", "archive")
@@ -55,16 +65,18 @@ ERROR = Key("error", "job:%s:error", "string", "error_message", "archive")
 HISTORY = Key(
     "history", "job:%s:history", "list", "seq|at_ms|verb|from|to|attempt|reason", "archive"
 )
+DEPENDENTS = Key("dependents", "job:%s:dependents", "set", "jobs that wait for it", "its end")
+TOMBSTONE = Key("tombstone", "job:%s:gone", "string", "org|state|finished_at in ms", "30 d")
 PROMPT = Key("prompt", "prompt:%s", "hash", "the prompt entity, without its text", "archive")
 METADATA = Key("metadata", "prompt:%s:metadata", "string", "the caller's JSON", "archive")
-REPLACED = Key(
-    "replaced", "prompt:%s:replaced", "list", "superseded jobs, oldest first", "archive"
-)
+REPLACED = Key("replaced", "prompt:%s:replaced", "list", "superseded jobs, oldest first", "archive")
 EDGES = Key("edges", "prompt:%s:edges", "list", "from|type|to", "archive")
 LEDGER = Key("ledger", "prompt:%s:ledger", "list", "at_ms|job|attempt|usage JSON", "archive")
 AUDIT = Key("audit", "prompt:%s:audit", "list", "at_ms|verb|job|attempt|detail", "archive")
 RESPONSE = Key("response", "response:%s", "hash", "the response entity, without text", "archive")
 TEXT = Key("text", "text:%s", "string", "text of a prompt or response", "archive")
+
+BOOKED = Key("booked", "booked:%s", "string", "a late call was booked", "1 d")
 
 READY = Key("ready", "ready:%s", "zset", "a lane: job by priority * 2^46 + seq", "empty")
 TURNS = Key("turns", "turns", "zset", "open lanes by head priority * 2^46 + turn", "empty")
@@ -74,6 +86,7 @@ SHUT_BY = Key("shut_by", "shut_by", "hash", "lane to the gate that shut it", "em
 GATES = Key("gates", "gates", "set", "gates that have lanes behind them", "empty")
 SCHEDULED = Key("scheduled", "scheduled", "zset", "job by run_at in ms", "empty")
 BLOCKED = Key("blocked", "blocked", "zset", "job that waits for another, by seq", "empty")
+RELEASED = Key("released", "released", "set", "ended jobs that others wait for", "empty")
 RUNNING = Key("running", "running", "zset", "job by end of its lease in ms", "empty")
 RUNNING_BY_ORG = Key("running_by_org", "running_by_org", "hash", "org to running jobs", "empty")
 QUOTAS = Key("quotas", "quotas", "hash", "org to its most running jobs", "operator")
@@ -84,6 +97,22 @@ IDEMPOTENCY = Key(
 )
 EVENTS = Key("events", "events:%s", "stream", "an org's moves, id `seq-0`", "1 h after the last")
 CHANGED = Key("changed", "changed:%s", "zset", "an org's jobs by last event", "archive")
+
+ENDED = Key("ended", "ended", "zset", "ended job by finished_at in ms", "archive")
+ORGS = Key("orgs", "orgs", "zset", "every org, by name", "never")
+STATS = Key("stats", "stats:%s", "hash", "an org's counts of jobs, failures, latency", "never")
+REPAIR_AT = Key("repair_at", "repair_at", "hash", "where the repair sweep goes on", "never")
+MIRROR = Key("mirror", "mirror", "list", "jobs whose copy at RQ is to be looked at", "tick")
+
+SCHEDULER = Key(
+    "scheduler", "scheduler:%s", "hash", "birth and death of a scheduler process", "20 s, renewed"
+)
+SCHEDULER_DUE = Key(
+    "scheduler_due", "scheduler:due", "zset", "entry of the clock by its next time in s", "never"
+)
+TICKS = Key("ticks", "ticks", "hash", "tick:part to what its last run did, and totals", "never")
+
+MODE = Key("mode", "mode", "string", "sync, shadow or async: how a submit answers", "operator")
 
 CREDENTIAL = Key("credential", "key:%s", "hash", "API key: SHA-256, org, user", "revoke")
 CREDENTIALS = Key("credentials", "keys", "set", "ids of API keys", "revoke")
@@ -112,4 +141,7 @@ def lua_table(used: Container[str]) -> str:
     lines.append(f"local EVENTS_KEPT = {EVENTS_KEPT}")
     lines.append(f"local IDEMPOTENCY_TTL_MS = {IDEMPOTENCY_TTL_MS}")
     lines.append(f"local CLAIM_TTL_MS = {CLAIM_TTL_MS}")
+    lines.append(f"local TOMBSTONE_TTL_MS = {TOMBSTONE_TTL_MS}")
+    lines.append(f"local BOOKED_TTL_MS = {BOOKED_TTL_MS}")
+    lines.append(f"local MIRROR_KEPT = {MIRROR_KEPT}")
     return "\n".join(lines) + "\n"

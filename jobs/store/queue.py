@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from jobs.domain.entities import Response
@@ -14,8 +13,17 @@ from jobs.domain.errors import (
     IdempotencyKeyReusedError,
     RelatedEntityMissingError,
 )
-from jobs.domain.job import PRIORITY_MAX, SCHEMA_VERSION, Attempt, NewJob
+from jobs.domain.job import SCHEMA_MIN, SCHEMA_VERSION, Attempt, NewJob
 from jobs.domain.states import Answer
+from jobs.store.answers import (
+    Claimed,
+    ClaimRequest,
+    Promoted,
+    Reclaimed,
+    Settled,
+    Submitted,
+    Superseded,
+)
 from jobs.store.codec import job_from_fields
 from jobs.store.scripts import Scripts
 
@@ -25,97 +33,35 @@ MESSAGE_MAX: Final = 1000
 REASON_MAX: Final = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """What became of a submit; `replayed` where the idempotency key named an earlier job."""
-
-    job_id: str
-    prompt_id: str
-    replayed: bool
-    ticket_wanted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRequest:
-    """What a worker asks for: up to `count` attempts of priority <= `ceiling`, leased for
-    `window_ms`. `token` makes the claim repeatable. `worker` and `ticket_id` are RQ names,
-    empty where there is none; `ticket_names` is what runs under the ticket already."""
-
-    token: str
-    count: int
-    window_ms: int
-    ceiling: int = PRIORITY_MAX
-    worker: str = ""
-    ticket_id: str = ""
-    ticket_names: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """What a claim got. `refused` says why none may be had now ("" where it may);
-    `next_run_at_ms` is when the next scheduled job is due; `more` means look again at once;
-    `sweep_age_ms` is the time since the last reclaim sweep, None where there was none."""
-
-    attempts: tuple[Attempt, ...]
-    refused: str = ""
-    next_run_at_ms: int | None = None
-    now_ms: int = 0
-    more: bool = False
-    sweep_age_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """The answer to a verb that ends an attempt or a job."""
-
-    answer: Answer
-    ticket_wanted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Promoted:
-    """What one promotion did; `next_run_at_ms` is None where nothing is scheduled."""
-
-    promoted: int
-    reopened: int
-    next_run_at_ms: int | None
-    ticket_wanted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Reclaimed:
-    """What one sweep did; `renewed` where it took nothing because the sweep before was not
-    when it should have been; `since_ms` is the time since that one, None where none was."""
-
-    requeued: int
-    failed: int
-    renewed: bool
-    ticket_wanted: bool
-    since_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Superseded:
-    """The answer to supersede; `superseded_by` names the successor of a job that has one."""
-
-    answer: Answer
-    superseded_by: str | None = None
-    ticket_wanted: bool = False
-
-
 def _json(value: Mapping[str, Any] | Sequence[Any]) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _usage(response: Response) -> dict[str, Any]:
+    return {
+        "prompt_tokens": response.usage.prompt_tokens,
+        "completion_tokens": response.usage.completion_tokens,
+        "cost_usd_micros": response.cost_usd_micros,
+        "provider": response.provider,
+        "model": response.model,
+        "provider_request_id": response.provider_request_id,
+    }
 
 
 def _optional_json(value: Mapping[str, Any]) -> str:
     return _json(value) if value else ""
 
 
+def _kept(text: str, most: int) -> str:
+    """What is stored of a message; one odd character must not keep an attempt from ending."""
+    return text[:most].encode("utf-8", "replace").decode()
+
+
 def _idempotency_part(org_id: str, key: str | None) -> str:
     """The part of the record's key: scoped to the org, of fixed length whatever the client sent."""
     if key is None:
         return ""
-    return hashlib.sha256(f"{org_id}\n{key}".encode()).hexdigest()[:40]
+    return hashlib.sha256(json.dumps([org_id, key]).encode()).hexdigest()[:40]
 
 
 class Queue:
@@ -127,7 +73,8 @@ class Queue:
 
     def submit(self, job: NewJob) -> Submitted:
         """Store prompt and job (A1). Raises IdempotencyKeyReusedError (X4),
-        RelatedEntityMissingError (A18), StoreUnavailableError; each stores nothing."""
+        RelatedEntityMissingError (A18), StoreUnavailableError; ValueError where one of the
+        ids is another job's or prompt's. Each stores nothing."""
         reply = self._scripts.run(
             "submit",
             job_id=job.id,
@@ -144,11 +91,15 @@ class Queue:
             parent_id=job.parent_id,
             correlation_id=job.correlation_id,
             causation_id=job.causation_id,
+            scheduled_for=job.scheduled_for_ms,
+            depends_on=job.depends_on,
             idem=_idempotency_part(job.org_id, job.idempotency_key),
             payload_hash=job.payload_hash,
             ticket_cap=self._ticket_cap,
             schema_version=SCHEMA_VERSION,
         )
+        if reply[0] == "TAKEN":
+            raise ValueError(f"job {job.id} or prompt {job.prompt_id} is another one's id")
         if reply[0] == "REUSED":
             raise IdempotencyKeyReusedError(reply[1])
         if reply[0] == "UNRELATED":
@@ -158,13 +109,18 @@ class Queue:
         return Submitted(job.id, job.prompt_id, replayed=False, ticket_wanted=bool(reply[1]))
 
     def claim(self, request: ClaimRequest) -> Claimed:
-        """Lease up to `count` attempts (A5); a repeat with the same token takes no more."""
+        """Lease up to `count` attempts, 1,000 at most (A5); a repeat with the same token
+        takes no more. Raises ValueError without a token: it would answer a stranger's jobs."""
+        if not request.token:
+            raise ValueError("a claim needs a token")
         reply = self._scripts.run(
             "claim",
             token=request.token,
             count=request.count,
             ceiling=request.ceiling,
             window_ms=request.window_ms,
+            schema_min=SCHEMA_MIN,
+            schema_max=SCHEMA_VERSION,
             worker=request.worker,
             ticket_id=request.ticket_id,
             ticket_names=request.ticket_names,
@@ -174,9 +130,8 @@ class Queue:
         now_ms = int(reply[4])
         return Claimed(
             attempts=tuple(_attempt(item) for item in reply[5:]),
-            next_run_at_ms=int(reply[1]) if reply[1] else None,
-            now_ms=now_ms,
             more=bool(reply[3]),
+            due_in_ms=int(reply[1]) - now_ms if reply[1] else None,
             sweep_age_ms=now_ms - int(reply[2]) if reply[2] else None,
         )
 
@@ -191,21 +146,14 @@ class Queue:
 
     def succeed(self, job_id: str, token: str, response: Response) -> Settled:
         """End a running attempt with its response and all that belongs to it (A19)."""
-        usage = {
-            "prompt_tokens": response.usage.prompt_tokens,
-            "completion_tokens": response.usage.completion_tokens,
-            "cost_usd_micros": response.cost_usd_micros,
-            "provider": response.provider,
-            "model": response.model,
-            "provider_request_id": response.provider_request_id,
-        }
+        usage = _usage(response)
         fields = {
             **usage,
             "finish_reason": response.finish_reason,
             "truth_class": response.truth_class,
             "state_class": response.state_class,
         }
-        word = self._scripts.run(
+        reply = self._scripts.run(
             "succeed",
             id=job_id,
             token=token,
@@ -213,11 +161,26 @@ class Queue:
             text=response.text,
             source_refs=_json(response.source_refs),
             ledger=_json(usage),
+            ticket_cap=self._ticket_cap,
             response=[
-                part for name, value in fields.items() if value is not None for part in (name, value)
+                part
+                for name, value in fields.items()
+                if value is not None
+                for part in (name, value)
             ],
         )
-        return Settled(Answer(word))
+        return _settled(reply)
+
+    def book(self, job_id: str, attempt: int, response: Response) -> Answer:
+        """Book what a call used whose answer comes too late to be anybody's (X16)."""
+        word = self._scripts.run(
+            "book",
+            id=job_id,
+            attempt=attempt,
+            response_id=response.id,
+            ledger=_json(_usage(response)),
+        )
+        return Answer(word)
 
     def retry(
         self, job_id: str, token: str, kind: ErrorKind, message: str, after_ms: int
@@ -228,7 +191,7 @@ class Queue:
             id=job_id,
             token=token,
             kind=kind,
-            message=message[:MESSAGE_MAX],
+            message=_kept(message, MESSAGE_MAX),
             after_ms=after_ms,
             ticket_cap=self._ticket_cap,
         )
@@ -240,7 +203,7 @@ class Queue:
             "snooze",
             id=job_id,
             token=token,
-            reason=reason[:REASON_MAX],
+            reason=_kept(reason, REASON_MAX),
             after_ms=after_ms,
             ticket_cap=self._ticket_cap,
         )
@@ -248,20 +211,37 @@ class Queue:
 
     def fail(self, job_id: str, token: str, kind: ErrorKind, message: str) -> Settled:
         """End a running attempt and its job with an error."""
-        word = self._scripts.run(
-            "fail", id=job_id, token=token, kind=kind, message=message[:MESSAGE_MAX]
+        reply = self._scripts.run(
+            "fail",
+            id=job_id,
+            token=token,
+            kind=kind,
+            message=_kept(message, MESSAGE_MAX),
+            ticket_cap=self._ticket_cap,
         )
-        return Settled(Answer(word))
+        return _settled(reply)
 
     def expire(self, job_id: str, kind: ErrorKind, message: str) -> Settled:
         """Fail a queued job that may never run (A3)."""
-        word = self._scripts.run("expire", id=job_id, kind=kind, message=message[:MESSAGE_MAX])
-        return Settled(Answer(word))
+        reply = self._scripts.run(
+            "expire",
+            id=job_id,
+            kind=kind,
+            message=_kept(message, MESSAGE_MAX),
+            ticket_cap=self._ticket_cap,
+        )
+        return _settled(reply)
 
     def cancel(self, job_id: str, org_id: str, reason: str = "") -> Settled:
         """End a queued or running job at once (A17)."""
-        word = self._scripts.run("cancel", id=job_id, org_id=org_id, reason=reason[:REASON_MAX])
-        return Settled(Answer(word))
+        reply = self._scripts.run(
+            "cancel",
+            id=job_id,
+            org_id=org_id,
+            reason=_kept(reason, REASON_MAX),
+            ticket_cap=self._ticket_cap,
+        )
+        return _settled(reply)
 
     def supersede(self, job_id: str, new_id: str, org_id: str, user_id: str) -> Superseded:
         """Replace an ended job by the new job `new_id` for the same prompt (A16)."""
@@ -281,8 +261,14 @@ class Queue:
     def promote(self, limit: int = 100) -> Promoted:
         """Let due jobs and lanes whose gate has room again into the turn."""
         reply = self._scripts.run("promote", limit=limit, ticket_cap=self._ticket_cap)
-        run_at_ms = int(reply[2]) if reply[2] else None
-        return Promoted(int(reply[0]), int(reply[1]), run_at_ms, bool(reply[3]))
+        now_ms = int(reply[3])
+        return Promoted(
+            promoted=int(reply[0]),
+            reopened=int(reply[1]),
+            ticket_wanted=bool(reply[2]),
+            due_in_ms=int(reply[4]) - now_ms if reply[4] else None,
+            sweep_age_ms=now_ms - int(reply[5]) if reply[5] else None,
+        )
 
     def reclaim(
         self, *, window_ms: int, interval_ms: int, ceiling_ms: int, limit: int = 100
@@ -302,6 +288,7 @@ class Queue:
             renewed=reply[0] == "RENEWED",
             ticket_wanted=bool(reply[3]),
             since_ms=int(reply[4]) if reply[4] else None,
+            dangling=int(reply[5]),
         )
 
     def is_ticket_wanted(self) -> bool:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from redis import Redis
 
 from jobs.domain.entities import Prompt, Response
 from jobs.domain.job import Job, Transition
+from jobs.domain.states import State
 from jobs.store import keys
 from jobs.store.codec import (
     job_from_fields,
     prompt_from_fields,
     response_from_fields,
+    submission_of,
     transition_from_row,
 )
 from jobs.store.connection import store_errors
+from jobs.store.scripts import Scripts
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +75,58 @@ class PromptView:
     audit: tuple[AuditRow, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingOn:
+    """Why a queued job waits (X14): `reason` is queue, org_quota, backoff, schedule or
+    dependency; `until_ms` when it is known; `ahead` how many of its lane come first, counted up
+    to 1,000."""
+
+    reason: str
+    until_ms: int | None
+    ahead: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """What is known of an archived job, for 30 days."""
+
+    state: State
+    finished_at_ms: int
+
+
 class Records:
     """Reads; nothing here writes. Another org's ids answer None, like ids that never were."""
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
+        self._scripts = scripts
+
+    def waiting_on(self, job_id: str) -> WaitingOn | None:
+        """Why a job waits, in one round trip; None for one that does not."""
+        reason, *rest = self._scripts.run("waiting", id=job_id)
+        if not reason:
+            return None
+        until_ms, ahead = rest
+        return WaitingOn(
+            reason,
+            int(float(until_ms)) if until_ms else None,
+            int(ahead) if ahead != "" else None,
+        )
+
+    def ended_before(self, at_ms: int, limit: int = 500) -> list[str]:
+        """Ended jobs, longest ended first, that ended before an instant (A24)."""
+        with store_errors():
+            found = self._redis.zrangebyscore(keys.ENDED(), "-inf", f"({at_ms}", 0, limit)
+        return cast("list[str]", found)
+
+    def tombstone(self, job_id: str, org_id: str) -> Tombstone | None:
+        """What is left to say of an archived job of this org; None where there was none."""
+        with store_errors():
+            row = cast("str | None", self._redis.get(keys.TOMBSTONE(job_id)))
+        if row is None:
+            return None
+        owner, state, finished_at_ms = row.rsplit("|", 2)
+        return Tombstone(State(state), int(finished_at_ms)) if owner == org_id else None
 
     def job(self, job_id: str, org_id: str | None = None) -> JobView | None:
         """A job with its history; `org_id` None is for operators, who see every org."""
@@ -88,7 +138,8 @@ class Records:
         if not fields or (org_id is not None and fields.get("org_id") != org_id):
             return None
         job = job_from_fields(job_id, fields, options, error)
-        return JobView(job, tuple(transition_from_row(row) for row in history))
+        moves = (transition_from_row(row) for row in history)
+        return JobView(job, (submission_of(job), *moves))
 
     def prompt(self, prompt_id: str, org_id: str | None = None) -> PromptView | None:
         """A prompt, its response and its jobs, in two round trips."""

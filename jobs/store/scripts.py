@@ -58,7 +58,14 @@ def _value(value: Value | None) -> Value:
 
 
 def _rq_table(rq_prefix: str, queue_name: str) -> str:
-    """The three facts of RQ that scripts look at, and the ticket that a claim describes."""
+    """The three facts of RQ that scripts look at, and the ticket that a claim describes.
+
+    Raises ValueError for a name that could not stand between quotes in a script."""
+    for name in (rq_prefix, queue_name):
+        if not re.fullmatch(r"[\w{}:.-]+", name):
+            raise ValueError(
+                f"{name!r} is no name for keys of RQ: letters, digits and _ . : - {{ }}"
+            )
     return (
         f"local RQ = {{queue='{rq_prefix}:queue:{queue_name}',"
         f" suspended='{rq_prefix}:suspended',"
@@ -74,14 +81,14 @@ class _Prelude:
 
     def used_by(self, body: str) -> str:
         """Those that `body` needs, directly or through others."""
-        text, wanted = body, set[str]()
-        while True:
-            found = {n for n in self.functions if n not in wanted and re.search(rf"\b{n}\b", text)}
-            if not found:
-                break
+        wanted, found = set[str](), self._named_in(body)
+        while found:
             wanted |= found
-            text = "".join(self.functions[name] for name in found)
+            found = self._named_in("".join(self.functions[name] for name in found)) - wanted
         return "".join(t for n, t in self.functions.items() if n in wanted)
+
+    def _named_in(self, text: str) -> set[str]:
+        return self.functions.keys() & set(re.findall(r"\w+", text))
 
 
 def _split_prelude(text: str) -> _Prelude:
@@ -136,6 +143,14 @@ VERBS: Final = (
     "promote",
     "reclaim",
     "wanted",
+    "seq_at",
+    "waiting",
+    "book",
+    "quota",
+    "repair",
+    "archive",
+    "fire",
+    "ticked",
 )
 
 

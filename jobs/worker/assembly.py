@@ -8,6 +8,7 @@ import threading
 from dataclasses import dataclass
 from typing import Final
 
+from jobs import logs
 from jobs.domain.job import PRIORITY_MAX, Kind
 from jobs.runtime import Runtime
 from jobs.worker.attempt import AttemptRunner
@@ -41,6 +42,7 @@ def assemble(
     gone, and leaves 10 s after it lost the lease of what it still runs.
     """
     settings = runtime.settings
+    logs.configure_if_nobody_did(settings)
     heartbeat = Heartbeat(
         runtime.queue,
         interval_s=settings.heartbeat_interval_s,

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from jobs import logs, metrics
 from jobs.domain.abort import AbortScope, entered
 from jobs.domain.entities import Response
 from jobs.domain.errors import (
@@ -20,7 +21,8 @@ from jobs.domain.job import Attempt, Kind
 from jobs.domain.outcome import Abandoned, Failed, Outcome, Retry, Snooze, Succeeded
 from jobs.domain.retry import Jitter, decide
 from jobs.domain.states import Answer
-from jobs.store.queue import Queue, Settled
+from jobs.store.answers import Settled
+from jobs.store.queue import Queue
 from jobs.worker.heartbeat import Heartbeat
 
 logger = logging.getLogger(__name__)
@@ -76,13 +78,20 @@ class AttemptRunner:
 
     def run(self, attempt: Attempt, scope: AbortScope) -> Outcome:
         """Run one attempt to its end and write how it ended. Never raises."""
+        job = attempt.job
+        started_s = time.monotonic()
         self._heartbeat.add(attempt, scope)
-        try:
-            outcome = self._outcome(attempt, scope)
-            settled = self._settle(attempt, outcome)
-        finally:
-            self._heartbeat.remove(attempt)
-        self._announce(attempt, outcome, settled)
+        with (
+            logs.bound(job_id=job.id, attempt=job.attempt, org=job.org_id),
+            metrics.ATTEMPTS_RUNNING.track_inprogress(),
+        ):
+            try:
+                outcome = self._outcome(attempt, scope)
+                took_s = time.monotonic() - started_s
+                settled = self._settle(attempt, outcome)
+            finally:
+                self._heartbeat.remove(attempt)
+            self._announce(attempt, outcome, settled, took_s)
         return outcome
 
     def _outcome(self, attempt: Attempt, scope: AbortScope) -> Outcome:
@@ -98,9 +107,10 @@ class AttemptRunner:
         except AttemptError as error:
             failure = error
         except Exception as error:
-            # The text of a surprise may hold the prompt or a key: its class is enough here.
+            # The text of a surprise may hold the prompt or a key: jobs.logs shows its class and
+            # stack, and the record only its class.
             name = type(error).__name__
-            logger.warning("attempt of job %s raised %s", job.id, name)
+            logger.error("attempt of job %s raised %s", job.id, name, exc_info=error)
             failure = AttemptError(ErrorKind.UNKNOWN, f"unexpected {name}")
         return decide(failure, job.attempt, job.max_attempts, self._jitter)
 
@@ -132,13 +142,31 @@ class AttemptRunner:
             case Abandoned():
                 return None
 
-    def _announce(self, attempt: Attempt, outcome: Outcome, settled: Settled | None) -> None:
+    def _book(self, attempt: Attempt, outcome: Succeeded) -> None:
+        """The answer is nobody's any more; that it was paid for stays true (X16)."""
+        try:
+            self._queue.book(attempt.job.id, attempt.job.attempt, outcome.response)
+        except StoreUnavailableError as error:
+            logger.warning("late usage of job %s not booked: %s", attempt.job.id, error)
+
+    def _announce(
+        self, attempt: Attempt, outcome: Outcome, settled: Settled | None, took_s: float
+    ) -> None:
+        job = attempt.job
         word = settled.answer if settled else "NOT_WRITTEN"
         verb = type(outcome).__name__.lower()
+        error_kind = outcome.kind if isinstance(outcome, Retry | Failed) else ""
+        metrics.ATTEMPTS.labels(job.kind, verb, error_kind).inc()
+        metrics.ATTEMPT_SECONDS.labels(job.kind, verb).observe(took_s)
+        fields = {"kind": job.kind, "outcome": verb, "duration_ms": round(took_s * 1000, 1)}
+        if error_kind:
+            fields["error_kind"] = error_kind
         level = logging.INFO if word == Answer.OK else logging.WARNING
-        logger.log(
-            level, "job %s attempt %d: %s %s", attempt.job.id, attempt.job.attempt, verb, word
-        )
+        message = "job %s attempt %d: %s %s"
+        logger.log(level, message, job.id, job.attempt, verb, word, extra={"fields": fields})
+        is_refused = settled is not None and settled.answer != Answer.OK
+        if isinstance(outcome, Succeeded) and is_refused:
+            self._book(attempt, outcome)
         if settled and settled.ticket_wanted:
             try:
                 self._issue_ticket()

@@ -14,7 +14,8 @@ from jobs.domain.abort import AbortScope
 from jobs.domain.errors import StoreUnavailableError
 from jobs.domain.job import PRIORITY_MAX, Attempt
 from jobs.domain.outcome import Retry, Snooze
-from jobs.store.queue import Claimed, ClaimRequest, Queue
+from jobs.store.answers import Claimed, ClaimRequest
+from jobs.store.queue import Queue
 from jobs.worker.attempt import SHUTDOWN, AttemptRunner
 from jobs.worker.threads import DaemonThreads, Slots
 
@@ -78,6 +79,7 @@ class WorkPool:
         self._is_orphaned = is_orphaned
         self._stopping = threading.Event()
         self._claiming = threading.Lock()
+        self._changed = threading.Event()
         self._tickets: dict[int, OpenTicket] = {}
         self._due_at_s: float | None = None
         self.sweep_is_overdue = False
@@ -86,6 +88,15 @@ class WorkPool:
     def wants_ticket(self) -> bool:
         """Whether a further ticket could start something: a slot is free and nobody claims."""
         return not self._stopping.is_set() and self._slots.free > 0 and not self._claiming.locked()
+
+    def wait_wanted(self, wait_s: float) -> bool:
+        """Wait until `wants_ticket`; False where it does not after `wait_s`."""
+        if self.wants_ticket:
+            return True
+        self._changed.clear()
+        if not self.wants_ticket:
+            self._changed.wait(wait_s)
+        return self.wants_ticket
 
     @property
     def is_idle(self) -> bool:
@@ -109,6 +120,7 @@ class WorkPool:
         try:
             with self._claiming:
                 count = self._claim_all(ticket)
+            self._changed.set()
             with ticket.ended:
                 ticket.ended.wait_for(lambda: not ticket.running)
         finally:
@@ -192,6 +204,7 @@ class WorkPool:
                     self._note_due(outcome.after_ms)
             finally:
                 self._slots.give(1)
+                self._changed.set()
                 with ticket.ended:
                     ticket.running.pop(attempt.job.id, None)
                     ticket.ended.notify_all()

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import logging
 
+from jobs import logs
 from jobs.domain.job import PRIORITY_MAX
 from jobs.runtime import Runtime, refuse_lossy_redis
 from jobs.worker.assembly import assemble
+from jobs.worker.observation import start_metrics_page, start_sentry
 from jobs.worker.thread_worker import ThreadWorker
 
 
 def run_worker(runtime: Runtime, concurrency: int | None = None) -> int:
     """Work until told to stop; answers the exit code. Raises StoreUnavailableError at the
     start where Redis may drop accepted work; later outages are waited out."""
+    logs.configure_if_nobody_did(runtime.settings)
+    start_sentry(runtime.settings)
+    start_metrics_page(runtime.settings)
     refuse_lossy_redis(runtime.redis)
     worker = ThreadWorker(
         [runtime.settings.queue_name],

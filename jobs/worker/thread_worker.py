@@ -141,7 +141,8 @@ class ThreadWorker(BaseWorker):
         if self.should_run_maintenance_tasks:
             self.run_maintenance_tasks()
         if not crew.pool.wants_ticket:
-            self._sleep(0.02)
+            with self._interruptible():
+                crew.pool.wait_wanted(1.0)
             return False
         self._look_when_due(runtime, crew)
         pause_s = self._ticket_at_s + TICKET_PAUSE_S - time.monotonic()

@@ -5,9 +5,14 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from redis import Redis
+
 from jobs.domain.entities import Response, Usage, response_id
 from jobs.domain.job import Attempt, NewJob
-from jobs.store.queue import Claimed, ClaimRequest, Queue
+from jobs.store.answers import Claimed, ClaimRequest
+from jobs.store.queue import Queue
+from jobs.store.records import Records
+from jobs.store.scripts import Scripts
 
 
 def new_id() -> str:
@@ -56,3 +61,8 @@ def response_for(attempt: Attempt, **changes: Any) -> Response:
         "source_refs": (job.prompt_id,),
     }
     return Response(**{**values, **changes})
+
+
+def records_of(redis: Redis) -> Records:
+    """The read side of the store behind `redis`."""
+    return Records(redis, Scripts(redis, queue_name="genqueue"))

@@ -18,7 +18,7 @@ _RQ_PREFIX = "rq:"
 
 
 def _pattern(key: keys.Key) -> re.Pattern[str]:
-    return re.compile(re.escape(keys.PREFIX + key.spelling).replace("%s", ".+"))
+    return re.compile(re.escape(keys.PREFIX + key.spelling).replace("%s", ".+"), re.DOTALL)
 
 
 _FAMILIES = [(key, _pattern(key)) for key in keys.ALL]
@@ -94,7 +94,8 @@ def _membership_problems(redis: Redis, records: dict[str, dict[str, str]]) -> li
 
 
 def _lane_problems(redis: Redis) -> list[str]:
-    """A non-empty lane is open or behind one gate, under its head's priority; others leave no key."""
+    """A non-empty lane is open or behind one gate, under its head's priority; others leave
+    no key."""
     problems = []
     placed: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for lane, score in redis.zrange(keys.TURNS(), 0, -1, withscores=True):
@@ -104,9 +105,7 @@ def _lane_problems(redis: Redis) -> list[str]:
             placed[lane].append((name, score))
             if redis.hget(keys.SHUT_BY(), lane) != name.removeprefix(keys.SHUT("")):
                 problems.append(f"lane {lane} is behind {name}, shut_by does not say so")
-    lanes = {
-        name.removeprefix(keys.READY("")) for name in redis.scan_iter(match=keys.READY("*"))
-    }
+    lanes = {name.removeprefix(keys.READY("")) for name in redis.scan_iter(match=keys.READY("*"))}
     for lane in lanes | placed.keys():
         head = redis.zrange(keys.READY(lane), 0, 0, withscores=True)
         where = placed.get(lane, [])
@@ -129,7 +128,8 @@ def _history_problems(redis: Redis, records: dict[str, dict[str, str]]) -> list[
             streamed[event["job_id"]].append(row)
     problems = []
     for job_id, record in records.items():
-        rows = [row.split("|", 6) for row in redis.lrange(keys.HISTORY(job_id), 0, -1)]
+        rows = [[record["seq"], record["created_at"], "submit", "", "queued", "1", ""]]
+        rows += [row.split("|", 6) for row in redis.lrange(keys.HISTORY(job_id), 0, -1)]
         state = ""
         for row in rows:
             _, _, verb, source, target, _, _ = row

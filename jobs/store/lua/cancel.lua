@@ -1,11 +1,11 @@
 -- cancel: end a queued or running job at once (A17); the running call is told by `check`.
--- ARGV: id org_id reason
--- Returns OK (also where it is cancelled already), MISSING or WRONG_STATE. Another org's job
+-- ARGV: id org_id reason ticket_cap
+-- Returns {OK, wanted} (also where it is cancelled already), {MISSING} or {WRONG_STATE}. Another org's job
 -- is MISSING.
 local job = fetch(id)
-if not job or job.org_id ~= org_id then return 'MISSING' end
-if job.state == 'cancelled' then return 'OK' end
-if ENDED[job.state] then return 'WRONG_STATE' end
+if not job or job.org_id ~= org_id then return {'MISSING', 0} end
+if job.state == 'cancelled' then return {'OK', 0} end
+if ENDED[job.state] then return {'WRONG_STATE', 0} end
 local now = now_ms()
 if job.state == 'running' then
   leave_running(job)
@@ -13,6 +13,5 @@ else
   leave_queue(job)
 end
 audit(job, 'cancel', reason, now)
-call('HDEL', K.job(id), 'run_at')
 move(job, 'cancelled', 'cancel', now, reason, {})
-return 'OK'
+return settled(ticket_cap, now)

@@ -1,20 +1,32 @@
 -- claim: lease the most urgent jobs, each to one attempt (A5).
--- ARGV: token count ceiling window_ms worker ticket_id ticket_names
+-- ARGV: token count ceiling window_ms schema_min schema_max worker ticket_id ticket_names
 -- Returns {OK, next_run_at, swept_at, more, now, job...}: next_run_at is '' where nothing is
 -- scheduled; more is 1 where the look ended early; a job is {id, token, text, options, record}.
 -- {REFUSED, reason} while RQ is suspended or the worker was asked to shut down. A claim that
 -- is repeated with its token answers the same jobs and takes none.
 local LOOK = 200 -- lanes looked at in one call
 local DUE = 100 -- scheduled jobs promoted in one call
+local MOST = 1000 -- jobs leased in one call
 
 local function answer(id, lease, prompt_id)
   return {id, lease, call('GET', K.text(prompt_id)) or '', call('GET', K.options(id)) or '',
     call('HGETALL', K.job(id))}
 end
 
-local function ended(more, now, jobs)
-  local next_due = call('ZRANGE', K.scheduled(), 0, 0, 'WITHSCORES')
-  local reply = {'OK', next_due[2] or '', call('GET', K.swept_at()) or '', more, int(now)}
+-- set_aside_response: the answer that this job replaces is not the prompt's any more (A16).
+local function set_aside_response(job)
+  local old = call('HGET', K.prompt(job.prompt_id), 'response_id')
+  if not old then return end
+  call('HDEL', K.prompt(job.prompt_id), 'response_id')
+  call('HSET', K.response(old), 'state_class', 'superseded')
+end
+
+local function next_due()
+  return call('ZRANGE', K.scheduled(), 0, 0, 'WITHSCORES')[2]
+end
+
+local function ended(more, now, jobs, due)
+  local reply = {'OK', due or '', call('GET', K.swept_at()) or '', more, int(now)}
   for _, job in ipairs(jobs) do reply[#reply + 1] = job end
   return reply
 end
@@ -25,25 +37,31 @@ if known[1] then
   local jobs = {}
   for n, id in ipairs(known) do
     local lease = token .. '.' .. n
-    local r = call('HMGET', K.job(id), 'worker_claim', 'prompt_id')
-    if r[1] == lease then jobs[#jobs + 1] = answer(id, lease, r[2]) end
+    local r = call('HMGET', K.job(id), 'state', 'worker_claim', 'prompt_id')
+    if r[1] == 'running' and r[2] == lease then jobs[#jobs + 1] = answer(id, lease, r[3]) end
   end
-  return ended(0, now, jobs)
+  return ended(0, now, jobs, next_due())
 end
 if call('EXISTS', RQ.suspended) == 1 then return {'REFUSED', 'suspended'} end
 if worker ~= '' and call('HEXISTS', RQ.worker .. worker, 'shutdown_requested_date') == 1 then
   return {'REFUSED', 'shutdown'}
 end
 
-local first_due = call('ZRANGE', K.scheduled(), 0, 0, 'WITHSCORES')[2]
-local is_due = first_due and tonumber(first_due) <= now
-if not is_due and call('EXISTS', K.turns()) == 0 then return ended(0, now, {}) end
+local due = next_due()
+local is_due = due and tonumber(due) <= now
+local found = is_due or call('EXISTS', K.turns(), K.released()) > 0
+if not found then return ended(0, now, {}, due) end
 call('SET', K.claimed_at(), int(now)) -- at maxmemory this refuses the claim as a whole
 local more = 0
-if is_due and promote_due(now, DUE) == DUE then more = 1 end
+if is_due then
+  if promote_due(now, DUE) == DUE then more = 1 end
+  due = next_due()
+end
 
-local taken, names, looked = {}, {}, 0
-local want = tonumber(count)
+release_some(20, now)
+
+local taken, ids, names, looked = {}, {}, {}, 0
+local want = math.min(tonumber(count), MOST)
 while #taken < want do
   local head = call('ZRANGE', K.turns(), 0, 0, 'WITHSCORES')
   if not head[1] then break end
@@ -60,13 +78,21 @@ while #taken < want do
   else
     local id = call('ZPOPMIN', K.ready(lane))[1]
     local job = id and fetch(id)
-    if job and job.state == 'queued' then
+    local runs = job and job.state == 'queued'
+    if runs and job.schema_version < tonumber(schema_min) then
+      expire(job, 'migration', 'the record is of a version that is not run any more', now)
+    elseif runs and job.schema_version > tonumber(schema_max) then
+      -- of a newer release: left for a worker that knows it
+      call('ZADD', K.scheduled(), int(now + 60000), id)
+    elseif runs then
+      if job.supersedes then set_aside_response(job) end
       local lease = token .. '.' .. (#taken + 1)
       call('ZADD', K.running(), int(now + tonumber(window_ms)), id)
       call('HINCRBY', K.running_by_org(), job.org_id, 1)
       move(job, 'running', 'claim', now, '', {'worker_claim', lease, 'claimed_at', int(now),
         'started_at', int(now), 'running_heartbeat_at', int(now)})
       taken[#taken + 1] = job
+      ids[#ids + 1] = id
       if #names < 20 then names[#names + 1] = job.kind .. ' ' .. id end
     end
     serve_lane(lane)
@@ -74,8 +100,8 @@ while #taken < want do
 end
 local jobs = {}
 if taken[1] then
+  call('RPUSH', K.claim(token), unpack(ids))
   for n, job in ipairs(taken) do
-    call('RPUSH', K.claim(token), job.id)
     jobs[n] = answer(job.id, token .. '.' .. n, job.prompt_id)
   end
   call('PEXPIRE', K.claim(token), CLAIM_TTL_MS)
@@ -86,4 +112,4 @@ if taken[1] then
     call('HSET', ticket, 'description', running)
   end
 end
-return ended(more, now, jobs)
+return ended(more, now, jobs, due)

@@ -3,6 +3,8 @@
 -- facts and the limits stand in front of this text; scripts address keys through K only.
 local call = redis.call
 
+local CHUNK = 1000 -- unpack takes some thousands of values at most
+
 local function now_ms()
   local t = call('TIME')
   return t[1] * 1000 + math.floor(t[2] / 1000)
@@ -16,12 +18,15 @@ end
 local function fetch(id)
   local r = call('HMGET', K.job(id), 'state', 'prompt_id', 'org_id', 'created_by', 'kind',
     'target', 'priority', 'seq', 'attempt', 'max_attempts', 'worker_claim', 'last_token',
-    'last_verb', 'started_at', 'idem')
+    'last_verb', 'started_at', 'idem', 'error_kind', 'created_at', 'supersedes', 'schema_version',
+    'scheduled_for', 'depends_on')
   if not r[1] then return nil end
   return {id = id, state = r[1], prompt_id = r[2], org_id = r[3], created_by = r[4], kind = r[5],
     target = r[6], priority = tonumber(r[7]), seq = tonumber(r[8]), attempt = tonumber(r[9]),
     max_attempts = tonumber(r[10]), worker_claim = r[11], last_token = r[12], last_verb = r[13],
-    started_at = tonumber(r[14] or '0'), idem = r[15]}
+    started_at = tonumber(r[14] or '0'), idem = r[15], error_kind = r[16],
+    created_at = tonumber(r[17]), supersedes = r[18], schema_version = tonumber(r[19] or '0'),
+    scheduled_for = tonumber(r[20] or '0'), depends_on = r[21]}
 end
 
 -- audit: one row for what ended or was decided about a job.
@@ -71,29 +76,46 @@ local function place_lane(lane)
   if score ~= old then call('ZADD', where, score, lane) end
 end
 
+-- enter_lane: a lane that others lead is placed already.
 local function enter_lane(job)
   local lane = lane_of(job)
   call('ZADD', K.ready(lane), int(job.priority * SLOT + job.seq), job.id)
-  place_lane(lane)
+  if call('ZRANGE', K.ready(lane), 0, 0)[1] == job.id then place_lane(lane) end
 end
 
--- serve_lane: after a job was taken from `lane`, the whole team goes to the end of the turn.
+-- serve_lane: after a job was taken from `lane`, the whole team goes to the end of the turn,
+-- its other lanes in the order they had and this one last: each of them has its turn as well.
 local function serve_lane(lane)
-  place_lane(lane)
+  local head = call('ZRANGE', K.ready(lane), 0, 0, 'WITHSCORES')
+  if not head[1] then place_lane(lane) end
   local team = parts_of(lane)
-  local turn = call('INCR', K.turn())
-  for _, other in ipairs(call('SMEMBERS', K.team_lanes(team))) do
-    local score = call('ZSCORE', K.turns(), other)
-    if score then
-      local priority = math.floor(tonumber(score) / SLOT)
-      call('ZADD', K.turns(), int(priority * SLOT + turn), other)
+  local moved = {}
+  local lanes = call('SMEMBERS', K.team_lanes(team))
+  for first = 1, #lanes, CHUNK do
+    local part = {unpack(lanes, first, math.min(first + CHUNK - 1, #lanes))}
+    if #lanes == 1 and part[1] == lane then break end
+    for n, score in ipairs(call('ZMSCORE', K.turns(), unpack(part))) do
+      if score and part[n] ~= lane then
+        moved[#moved + 1] = {lane = part[n], score = tonumber(score)}
+      end
     end
+  end
+  table.sort(moved, function(x, y) return x.score % SLOT < y.score % SLOT end)
+  if head[1] then moved[#moved + 1] = {lane = lane, score = tonumber(head[2])} end
+  local turn = call('INCRBY', K.turn(), #moved) - #moved
+  for first = 1, #moved, CHUNK do
+    local scores = {}
+    for n = first, math.min(first + CHUNK - 1, #moved) do
+      scores[#scores + 1] = int(math.floor(moved[n].score / SLOT) * SLOT + turn + n)
+      scores[#scores + 1] = moved[n].lane
+    end
+    call('ZADD', K.turns(), unpack(scores))
   end
 end
 
--- leave_queue: out of whichever set a queued job is in.
+-- leave_queue: out of whichever set a queued job is in, for good.
 local function leave_queue(job)
-  call('ZREM', K.scheduled(), job.id)
+  if call('ZREM', K.scheduled(), job.id) == 1 then call('HDEL', K.job(job.id), 'run_at') end
   call('ZREM', K.blocked(), job.id)
   local lane = lane_of(job)
   if call('ZREM', K.ready(lane), job.id) == 1 then place_lane(lane) end
@@ -129,6 +151,8 @@ local function shut_lane(lane, gate, score)
   call('SADD', K.gates(), gate)
 end
 
+local opened = 0 -- what this script made claimable beside its own job
+
 -- reopen_gate: move as many lanes as have room back into the turn; answers how many.
 local function reopen_gate(gate)
   local room = math.min(room_at(gate), 100)
@@ -140,6 +164,7 @@ local function reopen_gate(gate)
     call('ZADD', K.turns(), lanes[i + 1], lanes[i])
   end
   if call('EXISTS', K.shut(gate)) == 0 then call('SREM', K.gates(), gate) end
+  opened = opened + #lanes / 2
   return #lanes / 2
 end
 
@@ -155,6 +180,28 @@ end
 
 local ENDED = {succeeded = true, failed = true, cancelled = true, superseded = true}
 
+local function count(job, field, by)
+  call('HINCRBY', K.stats(job.org_id), field, by)
+end
+
+-- end_job: what the first terminal state of a job brings with it.
+local function end_job(job, to, now, fields)
+  fields[#fields + 1] = 'finished_at'
+  fields[#fields + 1] = int(now)
+  call('ZADD', K.ended(), int(now), job.id)
+  if job.idem then call('PEXPIRE', K.idempotency(job.idem), IDEMPOTENCY_TTL_MS) end
+  if call('EXISTS', K.dependents(job.id)) == 1 then call('SADD', K.released(), job.id) end
+  if to == 'succeeded' then
+    count(job, 'latency_ms', int(math.max(0, now - job.created_at)))
+    count(job, 'latency_n', 1)
+  end
+  if to == 'failed' then
+    count(job, 'kind:' .. job.error_kind, 1)
+    call('LPUSH', K.mirror(), job.id)
+    call('LTRIM', K.mirror(), 0, MIRROR_KEPT - 1)
+  end
+end
+
 -- move: write the new state, number the event, tell the org's stream and the job's history.
 -- `fields` are further fields of the record as name, value, name, value.
 local function move(job, to, verb, now, reason, fields)
@@ -165,20 +212,21 @@ local function move(job, to, verb, now, reason, fields)
     fields[#fields + 1] = 'seq'
     fields[#fields + 1] = seq
   end
-  if ENDED[to] and not ENDED[from] then
-    fields[#fields + 1] = 'finished_at'
-    fields[#fields + 1] = int(now)
-    if job.idem then call('PEXPIRE', K.idempotency(job.idem), IDEMPOTENCY_TTL_MS) end
+  if ENDED[to] then
+    count(job, to, 1)
+    if ENDED[from] then count(job, from, -1) else end_job(job, to, now, fields) end
   end
   call('HSET', K.job(job.id), 'state', to, 'updated_at', int(now), unpack(fields))
   local events = K.events(job.org_id)
-  call('XADD', events, 'MAXLEN', '~', EVENTS_KEPT, seq .. '-0', 'job_id', job.id, 'prompt_id', job.prompt_id, 'user',
-    job.created_by, 'state', to, 'from', from or '', 'verb', verb, 'attempt', int(job.attempt),
-    'at', int(now), 'reason', reason)
+  call('XADD', events, 'MAXLEN', '~', EVENTS_KEPT, seq .. '-0', 'job_id', job.id, 'prompt_id',
+    job.prompt_id, 'user', job.created_by, 'state', to, 'from', from or '', 'verb', verb,
+    'attempt', int(job.attempt), 'at', int(now), 'reason', reason)
   call('PEXPIRE', events, EVENTS_TTL_MS)
   call('ZADD', K.changed(job.org_id), seq, job.id)
-  call('RPUSH', K.history(job.id), table.concat({seq, int(now), verb, from or '', to,
-    int(job.attempt), reason}, '|'))
+  if from then -- the record itself tells of its submit
+    call('RPUSH', K.history(job.id), table.concat({seq, int(now), verb, from, to,
+      int(job.attempt), reason}, '|'))
+  end
   job.state = to
 end
 
@@ -193,10 +241,66 @@ local function guard(id, token, verb)
   return job
 end
 
-local function note_error(id, kind, message, fields)
+local function note_error(job, kind, message, fields)
+  job.error_kind = kind
   fields[#fields + 1] = 'error_kind'
   fields[#fields + 1] = kind
-  call('SET', K.error(id), message)
+  call('SET', K.error(job.id), message)
+end
+
+-- expire: fail a queued job that may never run: two moves, two events, no attempt counted.
+local function expire(job, kind, message, now)
+  leave_queue(job)
+  move(job, 'running', 'expire', now, kind, {'claimed_at', int(now)})
+  local fields = {'last_verb', 'expire'}
+  note_error(job, kind, message, fields)
+  audit(job, 'expire', kind, now)
+  move(job, 'failed', 'expire', now, kind, fields)
+end
+
+-- outcome_of: how the job that `id` names now stands, after all that replaced it.
+local function outcome_of(id)
+  for _ = 1, 100 do
+    local r = call('HMGET', K.job(id), 'state', 'superseded_by', 'org_id')
+    if r[1] ~= 'superseded' or not r[2] then return r[1], id, r[3] end
+    id = r[2]
+  end
+end
+
+-- release: what waited for `id` goes on, or fails as blocked where that did not succeed;
+-- answers how many of at most `limit` did. A job that replaced it is waited for instead.
+local function release(id, limit, now)
+  local state, current = outcome_of(id)
+  local dependents = call('SRANDMEMBER', K.dependents(id), limit)
+  for _, waiting in ipairs(dependents) do
+    call('SREM', K.dependents(id), waiting)
+    local job = fetch(waiting)
+    if job and job.state == 'queued' then
+      if state == 'succeeded' then
+        call('ZREM', K.blocked(), waiting)
+        if job.scheduled_for > now then
+          call('HSET', K.job(waiting), 'run_at', int(job.scheduled_for))
+        end
+        wait_until(job, job.scheduled_for, now)
+        opened = opened + 1
+      elseif state and not ENDED[state] then
+        call('SADD', K.dependents(current), waiting)
+      else
+        expire(job, 'blocked', 'the job that it depends on did not succeed', now)
+      end
+    end
+  end
+  if call('EXISTS', K.dependents(id)) == 0 then call('SREM', K.released(), id) end
+  return #dependents
+end
+
+-- release_some: work off ended jobs that others wait for; answers how many went on.
+local function release_some(limit, now)
+  local done = 0
+  for _, id in ipairs(call('SRANDMEMBER', K.released(), limit)) do
+    done = done + release(id, limit, now)
+  end
+  return done
 end
 
 -- ticket_wanted: 1 where the list is shorter than min(claimable jobs, cap), else 0.
@@ -209,6 +313,18 @@ local function ticket_wanted(cap)
     if claimable > waiting then return 1 end
   end
   return 0
+end
+
+-- repeated: the answer where nothing was done; a verb whose reply got lost may want a ticket.
+local function repeated(word, cap)
+  return {word, word == 'OK' and ticket_wanted(cap) or 0}
+end
+
+-- settled: the answer of a verb that ended a job: a ticket may be wanted for what that opened.
+local function settled(cap, now)
+  release_some(20, now)
+  if opened == 0 then return {'OK', 0} end
+  return {'OK', ticket_wanted(cap)}
 end
 
 -- promote_due: jobs whose run_at has come enter their lanes; answers how many did.

@@ -2,11 +2,11 @@
 -- ARGV: id token kind message after_ms ticket_cap
 -- Returns {OK, wanted}, or {MISSING|WRONG_STATE|LEASE_LOST}; writes nothing unless OK.
 local job, word = guard(id, token, 'retry')
-if not job then return {word, 0} end
+if not job then return repeated(word, ticket_cap) end
 local now = now_ms()
 leave_running(job)
 local fields = {'last_token', token, 'last_verb', 'retry'}
-note_error(id, kind, message, fields)
+note_error(job, kind, message, fields)
 job.attempt = job.attempt + 1
 requeue(job, 'retry', now + tonumber(after_ms), now, kind, fields)
 return {'OK', ticket_wanted(ticket_cap)}

@@ -2,7 +2,7 @@
 -- ARGV: id token reason after_ms ticket_cap
 -- Returns {OK, wanted}, or {MISSING|WRONG_STATE|LEASE_LOST}; writes nothing unless OK.
 local job, word = guard(id, token, 'snooze')
-if not job then return {word, 0} end
+if not job then return repeated(word, ticket_cap) end
 local now = now_ms()
 leave_running(job)
 requeue(job, 'snooze', now + tonumber(after_ms), now, reason,

@@ -1,9 +1,12 @@
 -- submit: store a prompt and its job, once.
--- ARGV: job_id prompt_id org_id user_id kind target priority max_attempts text options metadata parent_id correlation_id causation_id idem payload_hash ticket_cap schema_version
+-- ARGV: job_id prompt_id org_id user_id kind target priority max_attempts text options metadata parent_id correlation_id causation_id scheduled_for depends_on idem payload_hash ticket_cap schema_version
 -- Returns {OK, wanted}; {DUPLICATE, job_id, prompt_id} where the idempotency key stands for
 -- this payload already; {REUSED, job_id} where it stands for another; {UNRELATED, field}
--- where a named entity is not of this org (A18). Writes nothing unless OK.
-if call('EXISTS', K.job(job_id)) == 1 then return {'OK', ticket_wanted(ticket_cap)} end
+-- where a named entity is not of this org (A18); {TAKEN} where one of the ids is another
+-- job's or prompt's. Writes nothing unless OK.
+local sent = call('HMGET', K.job(job_id), 'org_id', 'prompt_id')
+if sent[1] == org_id and sent[2] == prompt_id then return {'OK', ticket_wanted(ticket_cap)} end
+if sent[1] or call('EXISTS', K.prompt(prompt_id)) == 1 then return {'TAKEN'} end
 if idem ~= '' then
   local known = call('GET', K.idempotency(idem))
   if known then
@@ -36,10 +39,17 @@ if causation_id ~= '' then
   if not conversation(causation_id) then return {'UNRELATED', 'causation_id'} end
   causation = causation_id
 end
+local dependency, awaited
+if depends_on ~= '' then
+  local state, current, org = outcome_of(depends_on)
+  if not state or org ~= org_id then return {'UNRELATED', 'depends_on'} end
+  dependency, awaited = state, current
+end
 
 local now = now_ms()
+local run_at = tonumber(scheduled_for ~= '' and scheduled_for or '0')
 local job = {id = job_id, prompt_id = prompt_id, org_id = org_id, created_by = user_id,
-  kind = kind, target = target, priority = tonumber(priority), attempt = 1}
+  kind = kind, target = target, priority = tonumber(priority), attempt = 1, created_at = now}
 local prompt = {'org_id', org_id, 'created_by', user_id, 'created_at', int(now), 'job_id', job_id}
 local function also(field, value)
   prompt[#prompt + 1] = field
@@ -61,6 +71,27 @@ if idem ~= '' then
   fields[#fields + 1] = 'idem'
   fields[#fields + 1] = idem
 end
+local function field(name, value)
+  fields[#fields + 1] = name
+  fields[#fields + 1] = value
+end
+if scheduled_for ~= '' then field('scheduled_for', scheduled_for) end
+local is_free = not dependency or dependency == 'succeeded'
+if run_at > now and is_free then field('run_at', int(run_at)) end
+if depends_on ~= '' then field('depends_on', depends_on) end
+call('ZADD', K.orgs(), 0, org_id)
+count(job, 'submitted', 1)
 move(job, 'queued', 'submit', now, '', fields)
-enter_lane(job)
+if is_free then
+  wait_until(job, run_at, now)
+elseif ENDED[dependency] then
+  expire(job, 'blocked', 'the job that it depends on did not succeed', now)
+else
+  call('ZADD', K.blocked(), int(job.seq), job_id)
+  call('SADD', K.dependents(awaited), job_id)
+end
+-- Where this is the next scheduled job, somebody has to learn when it is due.
+if run_at > now and call('ZRANGE', K.scheduled(), 0, 0)[1] == job_id then
+  return {'OK', call('LLEN', RQ.queue) < tonumber(ticket_cap) and 1 or 0}
+end
 return {'OK', ticket_wanted(ticket_cap)}

@@ -1,9 +1,9 @@
 -- succeed: end a running attempt with its response, entity, edge, ledger and audit row (A19).
--- ARGV: id token response_id text source_refs ledger response*
--- Returns OK, MISSING, WRONG_STATE or LEASE_LOST; writes nothing unless OK. A response that
+-- ARGV: id token response_id text source_refs ledger ticket_cap response*
+-- Returns {OK, wanted}, or {MISSING|WRONG_STATE|LEASE_LOST}; writes nothing unless OK. A response that
 -- is stored already (A15) is kept as it is, with its edge and its ledger row.
 local job, word = guard(id, token, 'succeed')
-if not job then return word end
+if not job then return repeated(word, ticket_cap) end
 local now = now_ms()
 leave_running(job)
 if call('EXISTS', K.response(response_id)) == 0 then
@@ -13,11 +13,15 @@ if call('EXISTS', K.response(response_id)) == 0 then
   call('RPUSH', K.edges(job.prompt_id), job.prompt_id .. '|flows-to|' .. response_id)
   call('RPUSH', K.ledger(job.prompt_id),
     table.concat({int(now), id, int(job.attempt), ledger}, '|'))
+else -- the job before had it too; a claim had set it aside
+  call('HSET', K.response(response_id), 'state_class', 'settled')
 end
 call('HSET', K.prompt(job.prompt_id), 'response_id', response_id)
 audit(job, 'succeed', response_id, now)
-call('HDEL', K.job(id), 'error_kind')
-call('DEL', K.error(id))
+if job.error_kind then -- of an attempt before
+  call('HDEL', K.job(id), 'error_kind')
+  call('DEL', K.error(id))
+end
 move(job, 'succeeded', 'succeed', now, '', {'response_id', response_id, 'last_token', token,
   'last_verb', 'succeed'})
-return 'OK'
+return settled(ticket_cap, now)

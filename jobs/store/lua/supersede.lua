@@ -1,25 +1,30 @@
 -- supersede: replace an ended job by a new one for the same prompt (A16).
 -- ARGV: id new_id org_id user_id ticket_cap schema_version
 -- Returns {OK, wanted}, also when repeated with its own new_id; {MISSING}; {WRONG_STATE,
--- superseded_by or ''}. The old job keeps outcome, error and response; the new one starts at
--- attempt 1 with the old one's options, priority and budget.
+-- superseded_by or ''}, also where new_id names another job. The old job keeps outcome,
+-- error and response; the new one starts at attempt 1 with the old one's options, priority
+-- and budget.
 local old = fetch(id)
 if not old or old.org_id ~= org_id then return {'MISSING', ''} end
 local by = call('HGET', K.job(id), 'superseded_by') or ''
 if by == new_id then return {'OK', ticket_wanted(ticket_cap)} end
 if old.state == 'superseded' or not ENDED[old.state] then return {'WRONG_STATE', by} end
+if call('EXISTS', K.job(new_id)) == 1 then return {'WRONG_STATE', ''} end
 local now = now_ms()
 local created = int(now)
 local job = {id = new_id, prompt_id = old.prompt_id, org_id = org_id, created_by = user_id,
-  kind = old.kind, target = old.target, priority = old.priority, attempt = 1}
+  kind = old.kind, target = old.target, priority = old.priority, attempt = 1, created_at = now}
+local root = call('HGET', K.job(id), 'root_id') or id
 call('HSET', K.prompt(old.prompt_id), 'job_id', new_id)
 call('RPUSH', K.replaced(old.prompt_id), id)
+if old.state == 'failed' then call('LPUSH', K.mirror(), id) end
 move(old, 'superseded', 'supersede', now, '', {'superseded_by', new_id, 'outcome', old.state})
 local options = call('GET', K.options(id))
 if options then call('SET', K.options(new_id), options) end
+count(job, 'submitted', 1)
 move(job, 'queued', 'submit', now, 'supersede', {'prompt_id', job.prompt_id, 'kind', job.kind,
   'target', job.target, 'priority', int(job.priority), 'attempt', '1', 'max_attempts',
   int(old.max_attempts), 'org_id', org_id, 'created_by', user_id, 'created_at', created,
-  'schema_version', schema_version, 'supersedes', id})
+  'schema_version', schema_version, 'supersedes', id, 'root_id', root})
 enter_lane(job)
 return {'OK', ticket_wanted(ticket_cap)}

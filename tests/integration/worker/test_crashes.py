@@ -19,11 +19,11 @@ from jobs.domain.states import TERMINAL, State
 from jobs.runtime import Runtime, build
 from jobs.settings import Settings
 from jobs.store import keys
+from jobs.store.answers import Reclaimed
 from jobs.store.connection import connect
-from jobs.store.queue import Reclaimed
 from jobs.store.records import JobView, Records
 from tests.integration.worker.conftest import Submit
-from tests.support.factories import new_job
+from tests.support.factories import new_job, records_of
 from tests.support.invariants import problems_of
 from tests.support.processes import Fleet, fleet, states, wait_for_states
 from tests.support.redis_server import RedisServer, start_redis
@@ -155,7 +155,7 @@ def test_an_answer_survives_a_redis_that_is_away_when_it_arrives(
         durable.start()
 
         wait_for_states(redis, [job.id], State.SUCCEEDED, 15)
-        view = view_of(Records(redis), job.id)
+        view = view_of(records_of(redis), job.id)
         assert verbs(view) == ["submit", "claim", "succeed"]
         assert problems_of(redis) == []
 

@@ -1,0 +1,27 @@
+"""On which Redis do the store's tests run? On both: fakeredis for speed, the server for truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from fakeredis import FakeRedis
+from redis import Redis
+
+from jobs.store.connection import connect
+from tests.support.invariants import keys_without_end, problems_of
+
+BACKENDS = ("fakeredis", "server")
+
+
+@pytest.fixture(params=BACKENDS)
+def redis(request: pytest.FixtureRequest) -> Iterator[Redis]:
+    """An empty Redis; at the end of the test every invariant of the store must hold."""
+    if request.param == "server":
+        client = connect(request.getfixturevalue("redis_url"))
+    else:
+        client = FakeRedis(decode_responses=True, version=(7,))
+    yield client
+    problems = problems_of(client) + sorted(keys_without_end(client))
+    client.close()
+    assert problems == []

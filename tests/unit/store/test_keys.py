@@ -1,0 +1,136 @@
+"""Is every key spelled once, of the type it says, and gone when it should be?"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from jobs.domain.errors import ErrorKind
+from jobs.domain.states import State
+from jobs.store import keys
+from jobs.store.credentials import Credentials
+from jobs.store.queue import Queue
+from jobs.store.scripts import Scripts
+from jobs.store.upkeep import Upkeep
+from tests.support.factories import claim, new_id, new_job, response_for
+from tests.support.invariants import family_of
+from tests.support.job_states import reach, sweep
+
+LUA = Path(__file__).resolve().parents[3] / "jobs" / "store" / "lua"
+LATER = {"scheduler", "scheduler_due", "ticks", "mode"}
+"""Families that no verb of a job fills."""
+
+
+def run_every_verb(redis: Redis, queue: Queue) -> None:
+    """Leave at least one key of every family behind."""
+    for state in reversed(State):
+        reach(queue, state, metadata={"a": 1}, execution_options={"b": 2}, idempotency_key=new_id())
+    redis.hset(keys.QUOTAS(), "capped", 0)
+    queue.submit(new_job(org_id="capped"))
+    for _ in range(6):
+        queue.submit(new_job())
+    first, second, third, fourth, fifth = claim(queue, 5, window_ms=0).attempts
+    queue.succeed(first.job.id, first.token, response_for(first))
+    queue.retry(second.job.id, second.token, ErrorKind.TIMEOUT, "slow", 60_000)
+    queue.snooze(third.job.id, third.token, "busy", 60_000)
+    queue.fail(fourth.job.id, fourth.token, ErrorKind.PARSE, "unreadable")
+    queue.renew({fifth.job.id: fifth.token}, window_ms=0)
+    sweep(redis, queue)
+    reach(queue, State.QUEUED, priority=100)
+    claim(queue, 1)
+    queue.promote()
+    reach(queue, State.QUEUED, depends_on=fifth.job.id)
+    gone = reach(queue, State.FAILED, priority=0)
+    queue.book(fifth.job.id, 1, response_for(fifth))
+    upkeep = Upkeep(Scripts(redis, queue_name="genqueue"), ticket_cap=16)
+    upkeep.archive([gone.job_id])
+    upkeep.repair(window_ms=0, limit=1)
+    ended = reach(queue, State.RUNNING, priority=0)
+    for _ in range(30):
+        reach(queue, State.QUEUED, depends_on=ended.job_id)
+    queue.cancel(ended.job_id, "acme")
+    Credentials(redis).create("acme", "ada")
+
+
+def test_every_family_has_its_type_and_nothing_else_is_there(redis: Redis, queue: Queue) -> None:
+    run_every_verb(redis, queue)
+
+    seen = set()
+    for name in redis.scan_iter():
+        family = family_of(name)
+        assert family is not None, name
+        assert redis.type(name) == family.type, name
+        seen.add(family.name)
+    assert seen == {key.name for key in keys.ALL} - LATER
+
+
+def test_ends_are_what_the_table_says(redis: Redis, queue: Queue) -> None:
+    run_every_verb(redis, queue)
+
+    ending = {family_of(name).name for name in redis.scan_iter() if redis.pttl(name) > 0}  # type: ignore[union-attr]
+    assert ending == {"claim", "events", "idempotency", "tombstone", "booked"}
+    for name in redis.scan_iter(match=keys.EVENTS("*")):
+        assert 0 < redis.pttl(name) <= keys.EVENTS_TTL_MS
+    for name in redis.scan_iter(match=keys.CLAIM("*")):
+        assert 0 < redis.pttl(name) <= keys.CLAIM_TTL_MS
+
+
+def test_every_key_is_in_one_slot_of_a_cluster(redis: Redis, queue: Queue) -> None:
+    run_every_verb(redis, queue)
+
+    assert {name[: len("{gq}:")] for name in redis.scan_iter()} == {"{gq}:"}
+
+
+@pytest.mark.req("A3")
+def test_the_fields_of_a_record_are_short_enough_for_a_listpack(redis: Redis, queue: Queue) -> None:
+    run_every_verb(redis, queue)
+    queue.submit(
+        new_job(
+            org_id="o" * 32,
+            created_by="u" * 32,
+            target="p:" + "m" * 62,
+            idempotency_key="k" * 255,
+            metadata={"long": "x" * 500},
+            prompt_text="x" * 500,
+        )
+    )
+    for family in (keys.JOB, keys.PROMPT):
+        for name in redis.scan_iter(match=family("*")):
+            if family_of(name) is family:
+                assert max(len(v.encode()) for v in redis.hgetall(name).values()) <= 64
+
+
+def test_no_two_families_share_a_name_or_a_spelling() -> None:
+    assert len({key.name for key in keys.ALL}) == len(keys.ALL)
+    assert len({key.spelling for key in keys.ALL}) == len(keys.ALL)
+
+
+def test_every_key_that_a_script_uses_is_in_the_table_with_its_arity() -> None:
+    text = "".join(path.read_text() for path in LUA.glob("*.lua"))
+    calls = set(re.findall(r"\bK\.([a-z_]+)\((\)?)", text))
+    table = {key.name: key for key in keys.ALL}
+    assert {name for name, _ in calls} <= table.keys()
+    for name, empty in calls:
+        assert ("%s" in table[name].spelling) != bool(empty), name
+
+
+@pytest.mark.parametrize("part", ["a", "%s", "100%", "a:b", "'", "é"])
+def test_python_and_lua_spell_a_key_alike(redis: Redis, part: str) -> None:
+    for key in keys.ALL:
+        has_part = "%s" in key.spelling
+        script = keys.lua_table({key.name}) + f"return K.{key.name}(ARGV[1])"
+        spelled = redis.eval(script, 0, part)
+        assert spelled == (key(part) if has_part else key())
+
+
+def test_the_lua_table_holds_only_what_is_asked_for() -> None:
+    assert re.findall(r"function K\.(\w+)", keys.lua_table({"job", "turns"})) == ["job", "turns"]
+
+
+def test_python_and_lua_name_a_lane_alike(redis: Redis, queue: Queue) -> None:
+    queue.submit(new_job(org_id="o", target="p:m"))
+
+    assert redis.zrange(keys.TURNS(), 0, -1) == [keys.lane("o", "prompt", "p:m")]
