@@ -69,6 +69,7 @@ def assemble(
         issue_ticket=runtime.tickets.issue,
         worker_name=worker_name,
         ceiling=ceiling,
+        urgent_slots=settings.urgent_slots,
         is_orphaned=(lambda: os.getppid() != parent_pid) if is_horse else (lambda: False),
     )
     heartbeat.start()

@@ -15,6 +15,7 @@ from jobs.domain.errors import StoreUnavailableError
 from jobs.domain.job import PRIORITY_MAX, Attempt
 from jobs.domain.outcome import Retry, Snooze
 from jobs.store.answers import Claimed, ClaimRequest
+from jobs.store.keys import CLAIM_TTL_MS
 from jobs.store.queue import Queue
 from jobs.worker.attempt import SHUTDOWN, AttemptRunner
 from jobs.worker.threads import DaemonThreads, Slots
@@ -25,6 +26,13 @@ TICKET_NAMES_MAX: Final = 20
 BATCH_WAIT_S: Final = 0.002
 """After a first slot came free a claim waits so long for more, where several are in use: a
 claim for five attempts costs little more than a claim for one."""
+
+URGENT_CEILING: Final = 10
+"""Priorities 0 to 10 are urgent (A34)."""
+
+URGENT_LOOK_S: Final = 0.25
+CLAIM_PAUSE_S: Final = 0.5
+CLAIM_REPEAT_S: Final = CLAIM_TTL_MS / 2000
 
 SWEEPS_MISSED: Final = 3
 """Where so many sweeps were missed, the worker stands in for the scheduler (decision 7)."""
@@ -49,7 +57,8 @@ class WorkPool:
     """The slots of a process and the attempts in them.
 
     `claiming_s` is how long one ticket goes on claiming before it leaves a fresh one.
-    `is_orphaned` answers whether the process lost its parent and may not claim any more.
+    The last `urgent_slots` free slots are for urgent work only (A34). `is_orphaned` answers
+    whether the process lost its parent and may not claim any more.
     """
 
     def __init__(
@@ -64,6 +73,7 @@ class WorkPool:
         issue_ticket: Callable[[], None],
         worker_name: str = "",
         ceiling: int = PRIORITY_MAX,
+        urgent_slots: int = 0,
         is_orphaned: Callable[[], bool] = lambda: False,
     ) -> None:
         self._queue = queue
@@ -76,6 +86,7 @@ class WorkPool:
         self._issue_ticket = issue_ticket
         self._worker_name = worker_name
         self._ceiling = ceiling
+        self._urgent_slots = min(urgent_slots, concurrency - 1)
         self._is_orphaned = is_orphaned
         self._stopping = threading.Event()
         self._claiming = threading.Lock()
@@ -130,12 +141,11 @@ class WorkPool:
     def take(self, batch_size: int) -> int:
         """One claim of at most `batch_size` attempts, run to their end; answers how many."""
         ticket = OpenTicket("")
-        claimed = self._claim(ticket, min(self._slots.take(0.0), batch_size))
-        for attempt in claimed.attempts:
-            self._start(ticket, attempt)
+        claimed = self._claim(ticket, min(self._slots.take(0.0), batch_size), self._ceiling)
+        count = self._start_all(ticket, claimed)
         with ticket.ended:
             ticket.ended.wait_for(lambda: not ticket.running)
-        return len(claimed.attempts)
+        return count
 
     def _claim_all(self, ticket: OpenTicket) -> int:
         count = 0
@@ -145,39 +155,62 @@ class WorkPool:
             free = self._slots.take(max(0.0, min(left_s, 1.0)))
             if free and self._slots.total > free:
                 free += self._slots.take(BATCH_WAIT_S)
-            if not free:
-                if left_s <= 0:
-                    self._hand_over()
-                    break
-                continue
-            try:
-                claimed = self._claim(ticket, free)
-            except StoreUnavailableError as error:
-                self._slots.give(free)
-                logger.warning("claim: %s", error)
-                break
-            for attempt in claimed.attempts:
-                self._start(ticket, attempt)
-            self._slots.give(free - len(claimed.attempts))
-            count += len(claimed.attempts)
-            if claimed.refused or (len(claimed.attempts) < free and not claimed.more):
+            started, is_exhausted = self._claim_round(ticket, free) if free else (0, False)
+            self._slots.give(free - started)
+            count += started
+            if is_exhausted:
                 break
             if left_s <= 0:
                 self._hand_over()
                 break
+            if free and not started:
+                # Only slots that are kept for urgent work are free: look for some now and then.
+                self._stopping.wait(URGENT_LOOK_S)
         return count
 
-    def _claim(self, ticket: OpenTicket, count: int) -> Claimed:
+    def _claim_round(self, ticket: OpenTicket, free: int) -> tuple[int, bool]:
+        """Claim for `free` slots, the last `urgent_slots` of them for urgent work only (A34);
+        answers how many attempts began and whether there is nothing more to claim."""
+        started = 0
+        bulk = free - self._urgent_slots
+        if bulk > 0:
+            claimed = self._claim(ticket, bulk, self._ceiling)
+            started = self._start_all(ticket, claimed)
+            if claimed.refused or (started < bulk and not claimed.more):
+                return started, True
+        if self._urgent_slots and started < free:
+            claimed = self._claim(ticket, free - started, min(self._ceiling, URGENT_CEILING))
+            started += self._start_all(ticket, claimed)
+            return started, bool(claimed.refused)
+        return started, False
+
+    def _start_all(self, ticket: OpenTicket, claimed: Claimed) -> int:
+        for attempt in claimed.attempts:
+            self._start(ticket, attempt)
+        return len(claimed.attempts)
+
+    def _claim(self, ticket: OpenTicket, count: int, ceiling: int) -> Claimed:
+        """One claim. A lost reply may have leased jobs to us: the claim is repeated under its
+        token until Redis answers, for as long as it would answer the same."""
         request = ClaimRequest(
             token=secrets.token_urlsafe(12),
             count=count,
             window_ms=self._window_ms,
-            ceiling=self._ceiling,
+            ceiling=ceiling,
             worker=self._worker_name,
             ticket_id=ticket.id,
             ticket_names=ticket.names(),
         )
-        claimed = self._queue.claim(request)
+        until_s = time.monotonic() + CLAIM_REPEAT_S
+        while True:
+            try:
+                claimed = self._queue.claim(request)
+            except StoreUnavailableError as error:
+                if self._stopping.wait(CLAIM_PAUSE_S) or time.monotonic() > until_s:
+                    logger.warning("claim: %s", error)
+                    return Claimed((), refused="redis")
+            else:
+                break
         if not claimed.refused:
             self.note(claimed.due_in_ms, claimed.sweep_age_ms)
         return claimed

@@ -284,3 +284,17 @@ def test_a_second_signal_a_while_later_hands_back_at_once(
 
     assert worker.wait(5) == 0
     assert states(redis, [job]) == [State.QUEUED]
+
+
+@pytest.mark.req("A34")
+def test_bulk_work_leaves_the_slots_alone_that_are_kept_for_urgent_work(
+    redis: Redis, ships: Fleet, submit: Submit
+) -> None:
+    ships.thread_worker(redis, worker_concurrency=4, urgent_slots=1)
+    bulk = [submit("[[mock hang]]", priority=80) for _ in range(8)]
+    wait_until(lambda: redis.zcard(keys.RUNNING()) == 3, 5, "bulk work fills its slots")
+
+    urgent = [submit("[[mock delay=0.2]]", priority=10) for _ in range(3)]
+
+    wait_for_states(redis, urgent, State.SUCCEEDED, 6)
+    assert sorted(filter(None, states(redis, bulk))) == ["queued"] * 5 + ["running"] * 3

@@ -1,4 +1,4 @@
-"""Does the store put itself right, keep its counts, and let go of what is old? (A8, A23, A24, A33)"""
+"""Does the store mend itself, keep its counts, and let go of what is old? (A8, A23, A24, A33)"""
 
 from __future__ import annotations
 
