@@ -92,8 +92,9 @@ def test_a_stopped_worker_that_comes_back_after_its_lease_changes_nothing(
     assert view_of(records, job) == before
     prompt = records.prompt(before.job.prompt_id)
     assert prompt is not None
-    assert len(prompt.ledger) == 1
     assert len(prompt.edges) == 1
+    # Its call was paid for all the same, where it got that far (X16).
+    assert [row.attempt for row in prompt.ledger] in ([2], [2, 1])
 
 
 @pytest.mark.case("LEASE-13")
