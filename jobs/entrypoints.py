@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Iterator
+from functools import cache
+from itertools import count
+from typing import Final
+
 from rq import get_current_job
 
-from jobs.runtime import build
+from jobs import maintenance
+from jobs.domain.errors import StoreUnavailableError
+from jobs.domain.states import Answer, State
+from jobs.runtime import Runtime, build
 from jobs.worker.assembly import assemble
 from jobs.worker.current import current_pool
+
+logger = logging.getLogger(__name__)
+
+TICK_BATCH: Final = 100
+"""What one call of a tick's script does at most."""
+
+TICK_CATCHES_UP_S: Final = 1.0
+"""A tick that has much to do goes on for so long; it must not hold up the ticks behind it."""
 
 
 def take_work() -> int:
@@ -23,3 +43,85 @@ def take_work() -> int:
     worker_name = (ticket.worker_name or "") if ticket else ""
     crew = assemble(build(), concurrency=1, worker_name=worker_name, is_horse=True)
     return crew.pool.drain(ticket_id)
+
+
+def retry_job(job_id: str) -> int:
+    """Retry a failed job, as whoever requeued it in RQ asks for (X7), then take work; answers
+    how many attempts ran.
+
+    The job that replaces it has an id that is made from the old one: running this twice makes
+    one. Raises StoreUnavailableError, and RQ shows the job as failed again.
+    """
+    runtime = _runtime()
+    view = runtime.records.job(job_id)
+    if view is None or view.job.state not in {State.FAILED, State.SUPERSEDED}:
+        logger.warning("requeue: job %.80r is not there or is not failed", job_id)
+        return take_work()
+    new_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"genqueue:rq-requeue:{job_id}"))
+    done = runtime.queue.supersede(job_id, new_id, view.job.org_id, view.job.created_by)
+    if done.answer is Answer.OK:
+        logger.info("requeue: job %s is retried as %s", job_id, new_id)
+    else:
+        logger.warning("requeue: job %s was retried before, as %s", job_id, done.superseded_by)
+    if done.ticket_wanted:
+        with contextlib.suppress(StoreUnavailableError):
+            runtime.tickets.issue()
+    return take_work()
+
+
+def tick_promote() -> int:
+    """Due jobs, and lanes whose gate has room again, come into the turn; lost tickets are made
+    up for. Answers how many jobs and lanes that were."""
+    total = 0
+    for _ in _rounds():
+        done = maintenance.promote(_runtime())
+        total += done.promoted + done.reopened
+        if done.promoted < TICK_BATCH:
+            break
+    return total
+
+
+def tick_reclaim() -> int:
+    """Attempts whose lease ended go back to the queue, or fail as stuck (A8, A12). Answers how
+    many that were."""
+    total = 0
+    for _ in _rounds():
+        done = maintenance.reclaim(_runtime())
+        total += done.requeued + done.failed
+        if done.requeued + done.failed < TICK_BATCH:
+            break
+    return total
+
+
+def tick_repair() -> int:
+    """Some of the stored jobs are looked over and put right (A8). Answers how many jobs were
+    put back and ids removed."""
+    done = maintenance.repair(_runtime())
+    return done.mended + done.dangling
+
+
+def tick_mirror() -> int:
+    """What failed shows in RQ's failed registry (X7). Answers how many jobs were looked at and
+    entries removed."""
+    total = 0
+    for _ in _rounds():
+        done = maintenance.mirror(_runtime())
+        total += done
+        if done < TICK_BATCH:
+            break
+    return total
+
+
+@cache
+def _runtime() -> Runtime:
+    """One object graph for all ticks and retries of a process: some run every second."""
+    return build()
+
+
+def _rounds() -> Iterator[int]:
+    """The rounds of a tick that has a full batch to do again and again."""
+    until_s = time.monotonic() + TICK_CATCHES_UP_S
+    for number in count():
+        yield number
+        if time.monotonic() > until_s:
+            return

@@ -39,3 +39,9 @@ def repair(runtime: Runtime) -> Repaired:
     if done.ticket_wanted:
         runtime.tickets.issue()
     return done
+
+
+def mirror(runtime: Runtime) -> int:
+    """Show in RQ's failed registry what failed, and no longer what is not failed any more (X7);
+    answers how many jobs and entries that were. Raises StoreUnavailableError."""
+    return runtime.failed_tickets.mirror()

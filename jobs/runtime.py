@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from redis import Redis
 
 from jobs.domain.models import ModelRegistry
+from jobs.failed_tickets import FailedTickets
 from jobs.providers.registry import Providers, build_providers, load
 from jobs.settings import Settings, from_environment
 from jobs.store.connection import connect
@@ -14,6 +15,7 @@ from jobs.store.credentials import Credentials
 from jobs.store.events import Events
 from jobs.store.health import refuse_lossy
 from jobs.store.listing import Listing
+from jobs.store.mirror import Mirror
 from jobs.store.modes import Modes
 from jobs.store.queue import Queue
 from jobs.store.records import Records
@@ -39,6 +41,7 @@ class Runtime:
     stats: Stats
     credentials: Credentials
     tickets: Tickets
+    failed_tickets: FailedTickets
     models: ModelRegistry
     providers: Providers
 
@@ -53,6 +56,7 @@ def build(settings: Settings | None = None) -> Runtime:
     models = load(settings.models_file)
     redis = connect(settings.redis_url)
     rq_redis = connect_rq(settings.redis_url)
+    hasty_redis = connect_rq(settings.redis_url, socket_timeout_s=ISSUE_SOCKET_TIMEOUT_S)
     scripts = Scripts(redis, rq_prefix=settings.rq_prefix, queue_name=settings.queue_name)
     return Runtime(
         settings=settings,
@@ -66,10 +70,8 @@ def build(settings: Settings | None = None) -> Runtime:
         upkeep=Upkeep(scripts, ticket_cap=settings.ticket_cap),
         stats=Stats(redis),
         credentials=Credentials(redis),
-        tickets=Tickets(
-            connect_rq(settings.redis_url, socket_timeout_s=ISSUE_SOCKET_TIMEOUT_S),
-            settings.queue_name,
-        ),
+        tickets=Tickets(hasty_redis, settings.queue_name),
+        failed_tickets=FailedTickets(hasty_redis, settings.queue_name, Mirror(redis)),
         models=models,
         providers=build_providers(models, settings.api_keys),
     )

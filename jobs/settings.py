@@ -15,6 +15,13 @@ from urllib.parse import urlsplit
 from jobs.domain.errors import SettingsInvalidError
 
 SHIPPED_MODELS_FILE: Final = Path(__file__).with_name("models.toml")
+THREADS_FOR_REQUESTS: Final = 8
+"""Threads of a web process that streams leave to requests."""
+
+PASSWORD_LENGTH_MIN: Final = 12
+
+METRICS_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable by which prometheus-client learns, when it is imported, that processes share."""
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
@@ -49,9 +56,67 @@ def _name(text: str) -> str:
     return text
 
 
-def _setting(variable: str, default: Any, parse: Callable[[str], Any], help_text: str) -> Any:
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        word = text.strip().lower()
+        if word not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return word
+
+    return parse
+
+
+def _dsn(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.username or not parts.path.strip("/"):
+        raise ValueError("must be an address of Sentry, https://key@host/project")
+    return text
+
+
+def _http_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("must be an http:// or https:// address")
+    return text
+
+
+def _token(text: str) -> str:
+    if len(text) < 16 or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("must be 16 or more printable ASCII characters, without a space")
+    return text
+
+
+def _user(text: str) -> str:
+    if not text.isprintable() or ":" in text:
+        raise ValueError("must be a name without ':'")
+    return text
+
+
+def _password(text: str) -> str:
+    if len(text) < PASSWORD_LENGTH_MIN:
+        raise ValueError(f"must be {PASSWORD_LENGTH_MIN} or more characters")
+    return text
+
+
+def _password_hash(text: str) -> str:
+    method, _, rest = text.partition("$")
+    if method.split(":")[0] not in {"scrypt", "pbkdf2"} or rest.count("$") != 1:
+        raise ValueError("must be what werkzeug's generate_password_hash answers")
+    return text
+
+
+def _setting(
+    variable: str,
+    default: Any,
+    parse: Callable[[str], Any],
+    help_text: str,
+    *,
+    is_secret: bool = False,
+) -> Any:
     return field(
-        default=default, metadata={"variable": variable, "parse": parse, "help": help_text}
+        default=default,
+        repr=not is_secret,
+        metadata={"variable": variable, "parse": parse, "help": help_text},
     )
 
 
@@ -71,6 +136,12 @@ class Settings:
     )
     worker_concurrency: int = _setting(
         "GENQUEUE_WORKER_CONCURRENCY", 32, _whole(1, 512), "attempts at once in a worker process"
+    )
+    urgent_slots: int = _setting(
+        "GENQUEUE_URGENT_SLOTS",
+        0,
+        _whole(0, 511),
+        "slots of a worker process that are kept for priority 0 to 10 (A34)",
     )
     heartbeat_interval_s: int = _setting(
         "GENQUEUE_HEARTBEAT_INTERVAL_S", 30, _whole(1, 60), "seconds between heartbeats (A7)"
@@ -99,8 +170,73 @@ class Settings:
     shutdown_grace_s: int = _setting(
         "GENQUEUE_SHUTDOWN_GRACE_S", 20, _whole(0, 3600), "seconds to finish after SIGTERM"
     )
+    web_threads: int = _setting(
+        "GENQUEUE_WEB_THREADS", 128, _whole(9, 1024), "requests at once in a web process"
+    )
+    stream_limit: int = _setting(
+        "GENQUEUE_STREAM_LIMIT",
+        100,
+        _whole(1, 1000),
+        "open streams and held requests in a web process; each holds a thread",
+    )
+    stream_limit_per_org: int = _setting(
+        "GENQUEUE_STREAM_LIMIT_PER_ORG", 50, _whole(1, 1000), "those of one organisation"
+    )
     max_body_bytes: int = _setting(
         "GENQUEUE_MAX_BODY_BYTES", 1_048_576, _whole(1024, 16_777_216), "largest request body"
+    )
+    log_format: str = _setting(
+        "GENQUEUE_LOG_FORMAT",
+        "auto",
+        _one_of("auto", "json", "text"),
+        "json, or text for people; auto is text on a terminal",
+    )
+    log_level: str = _setting(
+        "GENQUEUE_LOG_LEVEL",
+        "info",
+        _one_of("debug", "info", "warning", "error"),
+        "the least level that is logged",
+    )
+    metrics_token: str = _setting(
+        "GENQUEUE_METRICS_TOKEN",
+        "",
+        _token,
+        "bearer token that /metrics asks for; none: open to all",
+        is_secret=True,
+    )
+    metrics_folder: Path | None = _setting(  # noqa: RUF009  # as models_file
+        METRICS_FOLDER,
+        None,
+        Path,
+        "where web processes share their figures; none: a temporary folder",
+    )
+    worker_metrics_port: int = _setting(
+        "GENQUEUE_WORKER_METRICS_PORT",
+        0,
+        _whole(0, 65535),
+        "port of a worker's own /metrics; 0: none",
+    )
+    admin_user: str = _setting(
+        "GENQUEUE_ADMIN_USER", "", _user, "who may open /admin/rq; none: it is off"
+    )
+    admin_password: str = _setting(
+        "GENQUEUE_ADMIN_PASSWORD", "", _password, "the password of that user", is_secret=True
+    )
+    admin_password_hash: str = _setting(
+        "GENQUEUE_ADMIN_PASSWORD_HASH",
+        "",
+        _password_hash,
+        "in its place, and wins over it: a scrypt or pbkdf2 hash by werkzeug",
+        is_secret=True,
+    )
+    sentry_dsn: str = _setting(
+        "SENTRY_DSN", "", _dsn, "where Sentry takes errors; none: nowhere", is_secret=True
+    )
+    client_url: str = _setting(
+        "GENQUEUE_URL", "", _http_url, "the API that `genqueue submit` uses; none: Redis itself"
+    )
+    client_key: str = _setting(
+        "GENQUEUE_KEY", "", _token, "the API key that it sends along", is_secret=True
     )
     api_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Provider keys by the name of the variable that holds them (`*_API_KEY`)."""
@@ -135,13 +271,34 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
     }
     if not problems:
         settings = Settings(**values)
-        if settings.lease_window_s < 2 * settings.heartbeat_interval_s:
-            problems.append(
-                "GENQUEUE_LEASE_WINDOW_S: must be at least twice GENQUEUE_HEARTBEAT_INTERVAL_S"
-            )
-        else:
+        problems = _contradictions(settings)
+        if not problems:
             return settings
     raise SettingsInvalidError(problems)
+
+
+def _contradictions(settings: Settings) -> list[str]:
+    """What can't hold together, each by its variable."""
+    problems = []
+    if settings.lease_window_s < 2 * settings.heartbeat_interval_s:
+        problems.append(
+            "GENQUEUE_LEASE_WINDOW_S: must be at least twice GENQUEUE_HEARTBEAT_INTERVAL_S"
+        )
+    if bool(settings.admin_user) != bool(settings.admin_password or settings.admin_password_hash):
+        problems.append(
+            "GENQUEUE_ADMIN_USER: goes with GENQUEUE_ADMIN_PASSWORD or GENQUEUE_ADMIN_PASSWORD_HASH"
+        )
+    if settings.stream_limit > settings.web_threads - THREADS_FOR_REQUESTS:
+        problems.append(
+            f"GENQUEUE_STREAM_LIMIT: must leave {THREADS_FOR_REQUESTS} of GENQUEUE_WEB_THREADS"
+        )
+    return problems
+
+
+def share_metrics_in(folder: Path) -> None:
+    """Have this process and its children keep their figures in `folder`; only works before
+    prometheus-client is imported."""
+    os.environ[METRICS_FOLDER] = str(folder)
 
 
 def describe() -> list[tuple[str, str, str]]:

@@ -8,12 +8,14 @@ behalf (decision 11).
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from rq import Queue as RqQueue
+from rq.exceptions import InvalidJobOperationError, NoSuchJobError
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
@@ -21,7 +23,9 @@ from jobs.domain.errors import GenqueueError
 from jobs.store.connection import CONNECT_TIMEOUT_S, store_errors
 
 TAKE_WORK: Final = "jobs.entrypoints.take_work"
-ALLOWED: Final = frozenset({TAKE_WORK})
+RETRY_JOB: Final = "jobs.entrypoints.retry_job"
+ALLOWED: Final = frozenset({TAKE_WORK, RETRY_JOB})
+TICK_ENTRY_POINT: Final = re.compile(r"jobs\.entrypoints\.tick_[a-z_]+")
 FAILURE_TTL_S: Final = 60
 RQ_SOCKET_TIMEOUT_S: Final = 30.0
 ISSUE_SOCKET_TIMEOUT_S: Final = 2.0
@@ -36,19 +40,48 @@ class EntryPointForbiddenError(GenqueueError):
         super().__init__(f"{name!r} is not an entry point of genqueue")
 
 
-class TicketJob(Job):
-    """An RQ job that can only be a ticket."""
+class TicketMissingError(NoSuchJobError, InvalidJobOperationError):
+    """RQ has no job under this id. `rq requeue --all` passes over what is the second of these
+    errors, and ends at the first; everything else in RQ looks for the first."""
 
-    def __init__(self, id: str, connection: Any, serializer: Any = None) -> None:  # noqa: A002
-        super().__init__(id, connection, serializer or JSONSerializer)
+
+class TicketJob(Job):
+    """An RQ job that can only be a ticket, and is JSON whatever serializer is asked for: RQ's
+    command line and rq-dashboard ask for pickle unless they are told otherwise."""
+
+    def __init__(
+        self,
+        id: str | None = None,  # noqa: A002  # RQ calls it so
+        connection: Any = None,
+        serializer: Any = None,  # noqa: ARG002  # see above
+    ) -> None:
+        super().__init__(id, connection, JSONSerializer)
+
+    @classmethod
+    def fetch(
+        cls,
+        id: str,  # noqa: A002  # RQ calls it so
+        connection: Any = None,
+        serializer: Any = None,
+    ) -> Job:
+        """The RQ job of this id. Raises TicketMissingError."""
+        try:
+            return super().fetch(id, connection, serializer)
+        except NoSuchJobError as error:
+            raise TicketMissingError(str(error)) from error
 
     @property
     def func(self) -> Any:
         """The entry point. Raises EntryPointForbiddenError for any other function."""
-        name = self.func_name
-        if name not in ALLOWED or self.instance is not None:
-            raise EntryPointForbiddenError(str(name))
+        name = str(self.func_name)
+        if self.instance is not None or not self.is_entry_point(name):
+            raise EntryPointForbiddenError(name)
         return super().func
+
+    @staticmethod
+    def is_entry_point(name: str) -> bool:
+        """Whether `name` is on the allow-list of this class."""
+        return name in ALLOWED
 
     @property
     def success_callback(self) -> None:
@@ -67,6 +100,26 @@ class TicketJob(Job):
 
     def send_webhooks(self, *args: Any, **kwargs: Any) -> None:
         """RQ's own webhooks are unsigned, follow redirects and are never retried: not used."""
+
+
+class TickJob(TicketJob):
+    """An RQ job that can only be a tick: those run on the queue of ticks and nowhere else."""
+
+    @staticmethod
+    def is_entry_point(name: str) -> bool:
+        """Whether `name` is a tick of jobs.entrypoints."""
+        return TICK_ENTRY_POINT.fullmatch(name) is not None
+
+
+class TicketQueue(RqQueue):
+    """The queue of tickets for RQ's command line, as its `--queue-class`: the clean-up that
+    `rq info` does meets TicketJobs, and neither unpickles nor calls back."""
+
+    job_class = TicketJob
+
+    def __init__(self, name: str = "default", connection: Any = None, **options: Any) -> None:
+        wanted = {**options, "job_class": TicketJob, "serializer": JSONSerializer}
+        super().__init__(name, connection, **wanted)
 
 
 def connect_rq(url: str, *, socket_timeout_s: float = RQ_SOCKET_TIMEOUT_S) -> Redis:

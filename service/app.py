@@ -5,8 +5,10 @@ from __future__ import annotations
 from flask import Flask
 
 from jobs.runtime import Runtime, build
-from service.api import docs, health, jobs, prompts
+from service.api import docs, health, jobs, metrics, mission, prompts
 from service.context import attach_runtime
+from service.dashboard import mount_dashboard
+from service.observability import observe
 from service.openapi import Api, configure, document_security
 from service.request_ids import number_requests
 
@@ -24,10 +26,13 @@ def create_app(runtime: Runtime | None = None) -> Flask:
     app.url_map.merge_slashes = False
     attach_runtime(app, runtime)
     number_requests(app)
+    observe(app, runtime.settings)
     configure(app)
     api = Api(app)
     document_security(api)
-    for noun in (prompts, jobs, health):
+    for noun in (prompts, jobs, mission, health):
         api.register_blueprint(noun.blueprint)
     app.register_blueprint(docs.blueprint)
+    app.register_blueprint(metrics.blueprint)
+    mount_dashboard(app, runtime)
     return app

@@ -8,17 +8,21 @@ from service.context import current_runtime
 from service.errors import UnauthenticatedError
 
 
+def presented_key() -> str:
+    """The key that came with the request, valid or not; "" where none did."""
+    scheme, _, presented = request.headers.get("Authorization", "").partition(" ")
+    return presented.strip(" ") if scheme.lower() == "bearer" else ""
+
+
 def require_identity() -> None:
     """Find out on whose behalf the request is made, for `current_identity`.
 
     Raises UnauthenticatedError for whatever is not exactly one valid key, and
     StoreUnavailableError. Two headers arrive joined by a comma, which no key contains.
     """
-    header = request.headers.get("Authorization")
-    scheme, _, presented = (header or "").partition(" ")
-    if scheme.lower() != "bearer":
-        raise UnauthenticatedError(presented=bool(header))
-    identity = current_runtime().credentials.authenticate(presented.strip(" "))
+    if not presented_key():
+        raise UnauthenticatedError(presented=bool(request.headers.get("Authorization")))
+    identity = current_runtime().credentials.authenticate(presented_key())
     if identity is None:
         raise UnauthenticatedError(presented=True)
     g.identity = identity

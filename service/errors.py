@@ -61,6 +61,34 @@ class PromptMissingError(GenqueueError):
     """There is no such prompt, or it is another organisation's."""
 
 
+class StreamsExhaustedError(GenqueueError):
+    """No place is left for another open stream: `scope` (process or organisation) has its
+    `limit` of them. Try after `retry_after_s`."""
+
+    def __init__(self, scope: str, limit: int, retry_after_s: int) -> None:
+        self.scope = scope
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+        super().__init__(f"this {scope} has its {limit} open streams")
+
+
+class JobLiveError(GenqueueError):
+    """The job has not ended: there is nothing to retry yet."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"job {job_id} has not ended; cancel it first, or wait for its end")
+
+
+class JobSupersededError(GenqueueError):
+    """The job was retried before: `superseded_by` is the job that took its place."""
+
+    def __init__(self, job_id: str, superseded_by: str) -> None:
+        self.job_id = job_id
+        self.superseded_by = superseded_by
+        super().__init__(f"job {job_id} was superseded by job {superseded_by}; retry that one")
+
+
 class NotReadyError(GenqueueError):
     """The process lives and can't take work now; `reason` says why."""
 

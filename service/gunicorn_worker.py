@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import threading
 import uuid
 from http import HTTPStatus
 from typing import Any, Final
 
+from flask import Flask
 from gunicorn.http import errors as parse
 from gunicorn.workers.gthread import ThreadWorker
 
 from service import errors as http
+from service.context import fanout_of
 from service.problems import CONTENT_TYPE, Problem, problem_body, problem_of
 
 log = logging.getLogger(__name__)
@@ -41,7 +44,16 @@ def problem_of_request(error: Exception) -> Problem:
 
 
 class ProblemThreadWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no types
-    """gunicorn's gthread worker, which tells parse errors as problems (X3)."""
+    """gunicorn's gthread worker, which tells parse errors as problems (X3) and lets streams go
+    when it is told to end: they would hold it up for the whole of its grace time."""
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Stop accepting; running requests end in their time, streams now."""
+        super().handle_exit(sig, frame)
+        app = getattr(self, "wsgi", None)  # not there while it is being loaded
+        if isinstance(app, Flask):
+            # A signal handler takes no lock: the thread that it broke into may hold it.
+            threading.Thread(target=fanout_of(app).close, daemon=True).start()
 
     def handle_error(self, req: Any, client: socket.socket, addr: Any, exc: Exception) -> None:
         """Answer a request that never reached the application, then let go of the client."""

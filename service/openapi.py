@@ -39,6 +39,12 @@ RETRY_AFTER: Final = {
 class StrictParser(FlaskParser):
     """Reads bodies by service.body and tells what is wrong by PayloadInvalidError."""
 
+    # In a query too, what is unknown is refused by its schema and not passed over.
+    DEFAULT_UNKNOWN_BY_LOCATION = {  # noqa: RUF012  # webargs' own way to declare it
+        **FlaskParser.DEFAULT_UNKNOWN_BY_LOCATION,
+        "query": None,
+    }
+
     def load_json(self, req: Request, schema: Schema) -> Any:
         """The strictly read body; see `read_json` for what is refused."""
         del schema
@@ -137,6 +143,21 @@ class Blueprint(flask_smorest.Blueprint):  # type: ignore[misc]  # flask-smorest
                 view
             )
             return documented
+
+        return decorate
+
+    def also_answers(self, status: HTTPStatus, schema: type[Schema]) -> Decorator:
+        """Document a further answer, which the view makes itself."""
+        decorator: Decorator = super().alt_response(int(status), schema=schema)
+        return decorator
+
+    def fails(self, *statuses: HTTPStatus) -> Decorator:
+        """Document the problems in which a view may end that makes its answer itself."""
+
+        def decorate(view: View) -> View:
+            for problem in statuses:
+                view = super(Blueprint, self).alt_response(problem, problem.name)(view)
+            return view
 
         return decorate
 

@@ -162,6 +162,24 @@ TABLE: Final[Mapping[type[Exception], Row]] = {
             ),
         ),
     ),
+    http.JobLiveError: Row("job-not-ended", HTTPStatus.CONFLICT, "The job has not ended"),
+    http.JobSupersededError: Row(
+        "job-superseded",
+        HTTPStatus.CONFLICT,
+        "The job was superseded",
+        # A problem has no place of its own for it, and a program wants to follow it.
+        headers=lambda error: {"Link": f'</v1/jobs/{error.superseded_by}>; rel="successor"'},
+    ),
+    http.StreamsExhaustedError: Row(
+        "too-many-streams",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "Too many open streams",
+        detail=lambda error: (
+            f"This {error.scope} has its {error.limit} open streams. Poll /v1/mission/recent, or"
+            " try again after Retry-After seconds."
+        ),
+        headers=lambda error: _retry_after(error.retry_after_s),
+    ),
     http.NotReadyError: Row(
         "not-ready", HTTPStatus.SERVICE_UNAVAILABLE, "Not ready", headers=lambda _e: _retry_after(5)
     ),

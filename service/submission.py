@@ -7,10 +7,11 @@ import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from redis.exceptions import RedisError
 
+from jobs import logs
 from jobs.domain.errors import JobMissingError, StoreUnavailableError
 from jobs.domain.job import MAX_ATTEMPTS_DEFAULT, PRIORITY_DEFAULT, NewJob
 from jobs.domain.states import State
@@ -20,16 +21,19 @@ from service.context import current_request_id
 from service.errors import ModelUnavailableError
 from service.schemas.fields import canonical_json
 
+PRIORITY_WAITED_FOR: Final = 5
+SHADOW_MARK: Final = "shadow"
+
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSubmission:
-    """A checked body of `POST /v1/prompt`, defaults filled in; `model` is None where the caller
-    named none, so that another default tomorrow doesn't make a repeat another request."""
+    """A checked body of `POST /v1/prompt`; `model` and `priority` are None where the caller
+    named none. `scheduled_for_ms` is None for now, `depends_on` a job to wait for."""
 
     prompt: str
-    priority: int = PRIORITY_DEFAULT
+    priority: int | None = None
     max_attempts: int = MAX_ATTEMPTS_DEFAULT
     model: str | None = None
     execution_options: Mapping[str, Any] = field(default_factory=dict)
@@ -37,10 +41,25 @@ class PromptSubmission:
     correlation_id: str | None = None
     causation_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    scheduled_for_ms: int | None = None
+    depends_on: str | None = None
 
     def payload_hash(self) -> str:
-        """Hex SHA-256 of the canonical JSON: the same however the body was spelled (X4)."""
-        return hashlib.sha256(canonical_json(asdict(self))).hexdigest()
+        """Hex SHA-256 of the canonical JSON: the same however the body was spelled (X4), and
+        whatever the defaults of the model and of a synchronous caller's priority are."""
+        payload = asdict(self)
+        if self.priority is None:
+            payload["priority"] = PRIORITY_DEFAULT
+        return hashlib.sha256(canonical_json(payload)).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a submit is made: `is_urgent` where somebody waits for the result (decision 13),
+    `is_shadow` where its job is to be told from others (see Mode)."""
+
+    is_urgent: bool = False
+    is_shadow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +73,11 @@ class Accepted:
 
 
 def accept(
-    runtime: Runtime, identity: Identity, submission: PromptSubmission, key: str | None
+    runtime: Runtime,
+    identity: Identity,
+    submission: PromptSubmission,
+    key: str | None,
+    manner: Manner = Manner(),
 ) -> Accepted:
     """Store the prompt and its job in one round trip, then issue a ticket if one is wanted (A1).
 
@@ -67,18 +90,23 @@ def accept(
     reason = runtime.providers.unavailable_reason(model)
     if reason is not None:
         raise ModelUnavailableError(reason)
-    submitted = runtime.queue.submit(_new_job(identity, submission, target, key))
+    submitted = runtime.queue.submit(_new_job(identity, submission, target, key, manner))
+    logs.bind(job_id=submitted.job_id, prompt_id=submitted.prompt_id)
     if submitted.replayed:
         state = _state_of(runtime, submitted.job_id, identity.org_id)
         return Accepted(submitted.job_id, submitted.prompt_id, state, replayed=True)
     if submitted.ticket_wanted:
-        _issue_ticket(runtime, submitted.job_id)
+        issue_ticket(runtime, submitted.job_id)
     return Accepted(submitted.job_id, submitted.prompt_id, State.QUEUED, replayed=False)
 
 
 def _new_job(
-    identity: Identity, submission: PromptSubmission, target: str, key: str | None
+    identity: Identity, submission: PromptSubmission, target: str, key: str | None, manner: Manner
 ) -> NewJob:
+    priority = PRIORITY_WAITED_FOR if manner.is_urgent else PRIORITY_DEFAULT
+    options = dict(submission.execution_options)
+    if manner.is_shadow:
+        options["mode"] = SHADOW_MARK
     return NewJob(
         id=str(uuid.uuid4()),
         prompt_id=str(uuid.uuid4()),
@@ -86,13 +114,15 @@ def _new_job(
         created_by=identity.user_id,
         prompt_text=submission.prompt,
         target=target,
-        priority=submission.priority,
+        priority=priority if submission.priority is None else submission.priority,
         max_attempts=submission.max_attempts,
-        execution_options=submission.execution_options,
+        execution_options=options,
         parent_id=submission.parent_id,
         correlation_id=submission.correlation_id,
         causation_id=submission.causation_id,
         metadata=submission.metadata,
+        scheduled_for_ms=submission.scheduled_for_ms,
+        depends_on=submission.depends_on,
         idempotency_key=key,
         payload_hash=submission.payload_hash() if key else "",
     )
@@ -105,7 +135,7 @@ def _state_of(runtime: Runtime, job_id: str, org_id: str) -> State:
     return view.job.state
 
 
-def _issue_ticket(runtime: Runtime, job_id: str) -> None:
+def issue_ticket(runtime: Runtime, job_id: str) -> None:
     """The job is stored: without a ticket it only starts at the next poll of an idle worker."""
     try:
         runtime.tickets.issue()

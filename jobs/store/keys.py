@@ -114,6 +114,10 @@ TICKS = Key("ticks", "ticks", "hash", "tick:part to what its last run did, and t
 
 MODE = Key("mode", "mode", "string", "sync, shadow or async: how a submit answers", "operator")
 
+SCRATCH = Key(
+    "scratch", "scratch", "string", "marks a database that a proof took, by its time in s", "proof"
+)
+
 CREDENTIAL = Key("credential", "key:%s", "hash", "API key: SHA-256, org, user", "revoke")
 CREDENTIALS = Key("credentials", "keys", "set", "ids of API keys", "revoke")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -103,15 +103,14 @@ class Records:
 
     def waiting_on(self, job_id: str) -> WaitingOn | None:
         """Why a job waits, in one round trip; None for one that does not."""
-        reason, *rest = self._scripts.run("waiting", id=job_id)
-        if not reason:
-            return None
-        until_ms, ahead = rest
-        return WaitingOn(
-            reason,
-            int(float(until_ms)) if until_ms else None,
-            int(ahead) if ahead != "" else None,
-        )
+        return _waiting_on(self._scripts.run("waiting", id=job_id))
+
+    def waiting_on_each(self, job_ids: Sequence[str]) -> dict[str, WaitingOn | None]:
+        """As `waiting_on` for each of these, also in one round trip."""
+        if not job_ids:
+            return {}
+        replies = self._scripts.run_each("waiting", [{"id": job_id} for job_id in job_ids])
+        return {job_id: _waiting_on(reply) for job_id, reply in zip(job_ids, replies, strict=True)}
 
     def ended_before(self, at_ms: int, limit: int = 500) -> list[str]:
         """Ended jobs, longest ended first, that ended before an instant (A24)."""
@@ -178,6 +177,18 @@ class Records:
             ledger=tuple(_ledger_row(row) for row in ledger),
             audit=tuple(_audit_row(row) for row in audit),
         )
+
+
+def _waiting_on(reply: Sequence[Any]) -> WaitingOn | None:
+    reason, *rest = reply
+    if not reason:
+        return None
+    until_ms, ahead = rest
+    return WaitingOn(
+        reason,
+        int(float(until_ms)) if until_ms else None,
+        int(ahead) if ahead != "" else None,
+    )
 
 
 def _ask_job(pipe: Any, job_id: str) -> None:

@@ -175,3 +175,23 @@ class Scripts:
                 return self._redis.evalsha(script.sha, 1, keys.SEQ(), *argv)
             except NoScriptError:
                 return self._redis.eval(script.source, 1, keys.SEQ(), *argv)
+
+    def run_each(self, verb: str, arguments: Sequence[dict[str, Any]]) -> list[Any]:
+        """Run a script that only reads once for each of `arguments`, in one round trip; a
+        second one only where Redis lost it.
+
+        Raises StoreUnavailableError where Redis is away.
+        """
+        script = self._scripts[verb]
+        with store_errors():
+            try:
+                return self._pipe(script, arguments)
+            except NoScriptError:
+                self._redis.script_load(script.source)
+                return self._pipe(script, arguments)
+
+    def _pipe(self, script: Script, arguments: Sequence[dict[str, Any]]) -> list[Any]:
+        pipe = self._redis.pipeline(transaction=False)
+        for each in arguments:
+            pipe.evalsha(script.sha, 1, keys.SEQ(), *script.bind(each))
+        return list(pipe.execute())

@@ -11,7 +11,7 @@ from jobs.store.connection import connect
 from service.context import current_runtime
 from service.openapi import Blueprint
 from service.readiness import PROBE_TIMEOUT_S, check_ready
-from service.schemas.health import HealthSchema
+from service.schemas.health import HealthSchema, ReadinessSchema
 
 blueprint = Blueprint("health", __name__, description="Probes")
 
@@ -29,13 +29,15 @@ def get_health() -> dict[str, str]:
 
 @blueprint.route("/readyz", methods=["GET"])
 @blueprint.documents(operationId="getReadiness", security=_OPEN)
-@blueprint.answers(HTTPStatus.OK, HealthSchema, problems=(HTTPStatus.SERVICE_UNAVAILABLE,))
+@blueprint.answers(HTTPStatus.OK, ReadinessSchema, problems=(HTTPStatus.SERVICE_UNAVAILABLE,))
 def get_readiness() -> dict[str, str]:
-    """Say whether work can be taken: Redis answers, is writable and evicts nothing."""
+    """Say whether work can be taken: Redis answers, is writable and evicts nothing.
+
+    `degraded` means that work is taken, and nobody takes back what crashed workers left.
+    """
+    settings = current_runtime().settings
     probe = current_app.extensions.get(_PROBE_CLIENT)
     if probe is None:
-        url = current_runtime().settings.redis_url
-        fresh = connect(url, socket_timeout_s=PROBE_TIMEOUT_S)
+        fresh = connect(settings.redis_url, socket_timeout_s=PROBE_TIMEOUT_S)
         probe = current_app.extensions.setdefault(_PROBE_CLIENT, fresh)
-    check_ready(probe)
-    return {"status": "ok"}
+    return {"status": check_ready(probe, sweep_interval_s=settings.sweep_interval_s)}

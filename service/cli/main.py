@@ -8,8 +8,17 @@ from typing import Final
 import click
 
 from jobs.domain.errors import SettingsInvalidError, StoreUnavailableError
+from service.cli.archive import archive_old_jobs
+from service.cli.jobs import cancel_job, job_details, list_jobs, retry_job
 from service.cli.keys import keys
+from service.cli.metrics import queue_metrics
+from service.cli.mode import mode
+from service.cli.proof import proof
+from service.cli.quota import quota
 from service.cli.settings import settings
+from service.cli.submit import submit
+from service.cli.sweeps import reclaim_stuck_jobs
+from service.cli.watch import watch
 from service.cli.worker import run_worker, worker
 
 EXIT_SETTINGS: Final = 2
@@ -32,6 +41,18 @@ genqueue.add_command(keys)
 genqueue.add_command(worker)
 genqueue.add_command(run_worker)
 genqueue.add_command(settings)
+genqueue.add_command(mode)
+genqueue.add_command(submit)
+genqueue.add_command(watch)
+genqueue.add_command(list_jobs)
+genqueue.add_command(job_details)
+genqueue.add_command(cancel_job)
+genqueue.add_command(retry_job)
+genqueue.add_command(quota)
+genqueue.add_command(queue_metrics)
+genqueue.add_command(proof)
+genqueue.add_command(reclaim_stuck_jobs)
+genqueue.add_command(archive_old_jobs)
 
 
 def main() -> None:

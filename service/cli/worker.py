@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from jobs import logs
 from jobs.domain.job import PRIORITY_MAX, PRIORITY_MIN
 from jobs.runtime import build
 from service.cli.output import as_json_option, print_json
@@ -73,4 +74,6 @@ def run_worker(
 def _run_worker(concurrency: int | None) -> None:
     from jobs.worker.run import run_worker as run  # noqa: PLC0415  # see run_worker above
 
-    sys.exit(run(build(), concurrency=concurrency))
+    runtime = build()
+    logs.configure(runtime.settings)
+    sys.exit(run(runtime, concurrency=concurrency))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from marshmallow import RAISE, Schema, ValidationError, fields
+from marshmallow import RAISE, Schema, ValidationError, fields, validate
 
-from service.instants import rfc3339
+from service.instants import parse_rfc3339, rfc3339
 
+_DIGITS: Final = re.compile(r"[0-9]{1,15}")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _SHARED_MESSAGES: Final = {
     "required": "is missing",
@@ -20,6 +23,20 @@ _SHARED_MESSAGES: Final = {
 UNKNOWN_FIELD: Final = "is not a field of this request"
 
 
+@dataclass(frozen=True, slots=True)
+class AfterSeq:
+    """After a number of the event stream."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class AfterInstant:
+    """At or after an instant in ms."""
+
+    at_ms: int
+
+
 class RequestSchema(Schema):
     """A body that callers send: a JSON object without any other fields."""
 
@@ -27,6 +44,17 @@ class RequestSchema(Schema):
 
     class Meta:
         """Unknown fields are refused by name."""
+
+        unknown = RAISE
+
+
+class QuerySchema(Schema):
+    """The query of an address."""
+
+    error_messages = {"unknown": "is not a parameter of this page"}  # noqa: RUF012  # marshmallow's own way to declare them
+
+    class Meta:
+        """Unknown parameters are refused by name."""
 
         unknown = RAISE
 
@@ -101,6 +129,112 @@ class EntityId(fields.String):
         return entity_id
 
 
+class IdempotencyKey(fields.String):
+    """The header by which a client names what it asks for, to ask again (X4)."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(
+            data_key="Idempotency-Key",
+            validate=validate.Regexp(
+                r"^[\x21-\x7E]{1,255}$", error="must be 1 to 255 visible ASCII characters"
+            ),
+            **kwargs,
+        )
+
+
+class QueryNumber(fields.Integer):
+    """A whole number from `low` to `high`, in digits."""
+
+    default_error_messages = {**_SHARED_MESSAGES, "invalid": "must be a whole number"}  # noqa: RUF012  # marshmallow's own way to declare them
+
+    def __init__(self, low: int, high: int, **kwargs: Any) -> None:
+        error = "must be a whole number from {min} to {max}"
+        super().__init__(validate=validate.Range(low, high, error=error), **kwargs)
+
+    def _deserialize(
+        self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
+    ) -> int:
+        del attr, data, kwargs
+        if not _DIGITS.fullmatch(str(value)):
+            raise self.make_error("invalid")
+        return int(value)
+
+
+class Cursor(fields.String):
+    """A place in what has happened, made here: opaque to callers, a number inside."""
+
+    default_error_messages = {**_SHARED_MESSAGES, "invalid": "must be one of this service"}  # noqa: RUF012  # marshmallow's own way to declare them
+
+    def _deserialize(  # type: ignore[override]  # this text is a number inside
+        self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
+    ) -> int:
+        del attr, data, kwargs
+        if not _DIGITS.fullmatch(str(value)):
+            raise self.make_error("invalid")
+        return int(value)
+
+
+class Since(fields.String):
+    """An instant in RFC 3339 in a query, in which a plus may have become a space; ms inside."""
+
+    default_error_messages = {**_SHARED_MESSAGES, "invalid": "must be an instant of RFC 3339"}  # noqa: RUF012  # marshmallow's own way to declare them
+
+    def __init__(self, **kwargs: Any) -> None:
+        metadata = {"format": "date-time", **kwargs.pop("metadata", {})}
+        super().__init__(metadata=metadata, **kwargs)
+
+    def _deserialize(  # type: ignore[override]  # this text is a number inside
+        self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
+    ) -> int:
+        del attr, data, kwargs
+        at_ms = parse_rfc3339(_plus_again(str(value)))
+        if at_ms is None:
+            raise self.make_error("invalid")
+        return at_ms
+
+
+class SinceOrCursor(fields.String):
+    """A cursor of this service, or an instant in RFC 3339."""
+
+    default_error_messages = {  # noqa: RUF012  # marshmallow's own way to declare them
+        **_SHARED_MESSAGES,
+        "invalid": "must be an `as_of` of this service, or an instant of RFC 3339",
+    }
+
+    def _deserialize(  # type: ignore[override]  # this text is a value of ours inside
+        self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
+    ) -> AfterSeq | AfterInstant:
+        if _DIGITS.fullmatch(str(value)):
+            return AfterSeq(int(value))
+        del attr, data, kwargs
+        at_ms = parse_rfc3339(_plus_again(str(value)))
+        if at_ms is None:
+            raise self.make_error("invalid")
+        return AfterInstant(at_ms)
+
+
+class FutureInstant(fields.String):
+    """An instant in RFC 3339, at most `days_ahead` from now; ms inside. The past is now."""
+
+    default_error_messages = {**_SHARED_MESSAGES, "invalid": "must be an instant of RFC 3339"}  # noqa: RUF012  # marshmallow's own way to declare them
+
+    def __init__(self, *, days_ahead: int, **kwargs: Any) -> None:
+        metadata = {"format": "date-time", **kwargs.pop("metadata", {})}
+        super().__init__(metadata=metadata, **kwargs)
+        self._days_ahead = days_ahead
+
+    def _deserialize(  # type: ignore[override]  # this text is a number inside
+        self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
+    ) -> int:
+        del attr, data, kwargs
+        at_ms = parse_rfc3339(value) if isinstance(value, str) else None
+        if at_ms is None:
+            raise self.make_error("invalid")
+        if at_ms > time.time() * 1000 + self._days_ahead * 86_400_000:
+            raise ValidationError(f"must be within {self._days_ahead} days from now")
+        return max(1, at_ms)
+
+
 class JsonObject(fields.Dict):
     """An object of any content, at most `max_bytes` as compact UTF-8 JSON and `max_depth` deep."""
 
@@ -129,7 +263,8 @@ class Instant(fields.String):
     """Milliseconds inside, RFC 3339 in UTC with milliseconds outside; only for answers."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(metadata={"format": "date-time"}, **kwargs)
+        metadata = {"format": "date-time", **kwargs.pop("metadata", {})}
+        super().__init__(metadata=metadata, **kwargs)
 
     def _serialize(  # type: ignore[override]  # this text is a number inside
         self, value: int | None, attr: str | None, obj: Any, **kwargs: Any
@@ -141,6 +276,11 @@ class Instant(fields.String):
 def as_entity_id(text: str) -> str | None:
     """`text` as the id that is stored, or None where it can't be one."""
     return text.lower() if _UUID.fullmatch(text) else None
+
+
+def _plus_again(text: str) -> str:
+    """The `+` of an offset, which a query that was not quoted spells as a space."""
+    return f"{text[:-6]}+{text[-5:]}" if text[-6:-5] == " " else text
 
 
 def canonical_json(value: Any) -> bytes:

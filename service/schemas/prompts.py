@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ from jobs.domain.states import State
 from jobs.store.records import PromptView
 from service.schemas.fields import (
     EntityId,
+    FutureInstant,
+    IdempotencyKey,
     Instant,
     JsonObject,
     Number,
@@ -29,14 +32,15 @@ from service.schemas.fields import (
     at_most_bytes,
     not_blank,
 )
-from service.schemas.jobs import JobSchema
-from service.submission import PromptSubmission
+from service.schemas.jobs import JobDetailSchema, JobSchema, ShownJob
+from service.submission import PRIORITY_WAITED_FOR, PromptSubmission
 
 OBJECT_MAX_BYTES: Final = 4096
 OBJECT_MAX_DEPTH: Final = 8
 SYSTEM_MAX_BYTES: Final = 8192
 MAX_TOKENS_LIMIT: Final = 32_768
 NAME_LENGTH: Final = validate.Length(1, 64, error="must be 1 to 64 characters")
+SCHEDULE_DAYS_AHEAD: Final = 366
 KEEPS: Final = "Kept with the job as a hint."
 
 
@@ -76,9 +80,11 @@ class PromptRequestSchema(RequestSchema):
         },
     )
     priority = WholeNumber(
-        load_default=PRIORITY_DEFAULT,
         validate=_whole(PRIORITY_MIN, PRIORITY_MAX),
-        metadata={"description": "Lower runs first."},
+        metadata={
+            "description": f"Lower runs first. {PRIORITY_DEFAULT} where left out,"
+            f" {PRIORITY_WAITED_FOR} where the request waits for the result."
+        },
     )
     max_attempts = WholeNumber(
         load_default=MAX_ATTEMPTS_DEFAULT, validate=_whole(1, MAX_ATTEMPTS_LIMIT)
@@ -99,6 +105,17 @@ class PromptRequestSchema(RequestSchema):
     )
     causation_id = EntityId(
         metadata={"description": "What led to this prompt, where it is not the parent."},
+    )
+    scheduled_for = FutureInstant(
+        days_ahead=SCHEDULE_DAYS_AHEAD,
+        attribute="scheduled_for_ms",
+        metadata={"description": "Runs then and not before, at most a year ahead; RFC 3339 (A29)."},
+    )
+    depends_on = EntityId(
+        metadata={
+            "description": "A job of yours: runs after it succeeded, and fails as `blocked` where"
+            " it ends otherwise (A30)."
+        },
     )
     metadata = JsonObject(
         max_bytes=OBJECT_MAX_BYTES,
@@ -124,14 +141,18 @@ class PromptRequestSchema(RequestSchema):
 class SubmitHeadersSchema(Schema):
     """Headers of a submit."""
 
-    idempotency_key = fields.String(
-        data_key="Idempotency-Key",
-        validate=validate.Regexp(
-            r"^[\x21-\x7E]{1,255}$", error="must be 1 to 255 visible ASCII characters"
-        ),
+    idempotency_key = IdempotencyKey(
         metadata={
             "description": "Makes the submit repeatable: the same key with the same payload"
             " answers the same job, until 24 hours after its end."
+        },
+    )
+    prefer = fields.String(
+        data_key="Prefer",
+        metadata={
+            "description": "`wait=N` holds the request until the job has ended, N seconds at"
+            " most and never more than 60; `respond-async` answers at once also where the"
+            " service is in sync or shadow mode. Leaving early cancels nothing."
         },
     )
 
@@ -190,6 +211,39 @@ class EdgeSchema(ViewSchema):
     target_id = fields.String(data_key="to")
 
 
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A prompt whose job has ended while its request waited; `response` is that job's own."""
+
+    shown: ShownJob
+    response: StoredResponse | None
+
+
+class FinishedSchema(ViewSchema):
+    """What became of a job: how it ended, and the response where it succeeded."""
+
+    prompt_id = EntityId()
+    job_id = EntityId(attribute="id")
+    state = fields.Enum(State, by_value=fields.String)
+    job = fields.Nested(JobDetailSchema)
+    response = fields.Nested(ResponseSchema, allow_none=True)
+
+    def get_attribute(self, obj: Finished, attr: str, default: Any) -> Any:
+        """Read the three fields of a receipt from the job."""
+        if attr == "job":
+            return obj.shown
+        source = obj if attr == "response" else obj.shown.job
+        return super().get_attribute(source, attr, default)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPrompt:
+    """A prompt with its jobs as they are shown."""
+
+    view: PromptView
+    jobs: Sequence[ShownJob]
+
+
 class PromptViewSchema(ViewSchema):
     """A prompt, its response or null, its jobs oldest first (A25), its edges."""
 
@@ -206,11 +260,18 @@ class PromptViewSchema(ViewSchema):
     jobs = fields.List(fields.Nested(JobSchema))
     edges = fields.List(fields.Nested(EdgeSchema))
 
-    def get_attribute(self, obj: PromptView, attr: str, default: Any) -> Any:
+    def get_attribute(self, obj: ShownPrompt, attr: str, default: Any) -> Any:
         """Read the prompt's own fields from the prompt, the others from the view."""
+        if attr == "jobs":
+            return obj.jobs
         if attr == "response":
-            if obj.response is None:
-                return None
-            return StoredResponse(obj.response, obj.response_created_at_ms)
-        source = obj if attr in {"jobs", "edges"} else obj.prompt
+            return stored_response(obj.view)
+        source = obj.view if attr == "edges" else obj.view.prompt
         return super().get_attribute(source, attr, default)
+
+
+def stored_response(view: PromptView) -> StoredResponse | None:
+    """The newest response of a prompt, if there is one."""
+    if view.response is None:
+        return None
+    return StoredResponse(view.response, view.response_created_at_ms)

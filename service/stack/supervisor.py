@@ -24,12 +24,13 @@ def process_table(port: int) -> tuple[ChildSpec, ...]:
     first, what writes results goes last."""
     api = (
         *(sys.executable, "-m", "gunicorn", "--config", "python:service.gunicorn_conf"),
-        *("--bind", f"127.0.0.1:{port}", "--workers", "2", "--threads", "16"),
+        *("--bind", f"127.0.0.1:{port}", "--workers", "2"),
         "--no-control-socket",
         *("--graceful-timeout", str(API_GRACE_S)),
     )
     return (
         ChildSpec("api", api, stop_within_s=API_GRACE_S + 5),
+        ChildSpec("scheduler", (sys.executable, "-m", "scheduler"), stop_within_s=10),
         ChildSpec("worker", (sys.executable, "-m", "service.cli", "worker"), stop_within_s=60),
     )
 

@@ -21,7 +21,16 @@ from types import FrameType
 from rich.console import Console
 
 from service.stack.redis_binary import find_redis_binary
-from tests.bench import claim_scale, claim_settle, drain, http_calls, latency, lost_reply, submit
+from tests.bench import (
+    claim_scale,
+    claim_settle,
+    drain,
+    http_calls,
+    latency,
+    lost_reply,
+    sse,
+    submit,
+)
 from tests.bench.figures import Figure
 from tests.bench.report import print_table, write_json, write_markdown
 from tests.bench.stage import Stage
@@ -34,6 +43,7 @@ BENCHES: dict[str, Callable[[Stage], list[Figure]]] = {
     "claim_scale": claim_scale.run,
     "latency": latency.run,
     "lost_reply": lost_reply.run,
+    "sse": sse.run,
 }
 
 

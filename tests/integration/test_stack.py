@@ -25,7 +25,12 @@ ROOT = Path(__file__).resolve().parents[2]
 START_WITHIN_S = 90.0
 STOP_WITHIN_S = 45.0
 # Told in an order that is not the right one: parts seen ended in one look would come out wrong.
-PROGRAMS = {"redis": "-server", "worker": "service.cli worker", "api": "gunicorn"}
+PROGRAMS = {
+    "redis": "-server",
+    "worker": "service.cli worker",
+    "scheduler": "-m scheduler",
+    "api": "gunicorn",
+}
 
 
 @dataclass
@@ -185,9 +190,10 @@ def test_ctrl_c_stops_all_in_order_and_a_second_start_still_knows_the_sample(
     ended = order_of_ends(stack, children)
     assert stack.process is not None
     assert stack.process.wait(STOP_WITHIN_S) == 0, stack.output
-    assert ended == ["api", "worker", "redis"]
+    assert ended == ["api", "scheduler", "worker", "redis"]
     assert none_alive(children)
     assert "Traceback" not in (stack.data / "log/worker.log").read_text()
+    assert "Traceback" not in (stack.data / "log/scheduler.log").read_text()
     assert "Traceback" not in (stack.data / "log/api.log").read_text()
     assert "Received SIGTERM" in (stack.data / "redis/redis.log").read_text()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from functools import cache
 
 from redis import Redis
 
@@ -24,6 +25,7 @@ def _pattern(key: keys.Key) -> re.Pattern[str]:
 _FAMILIES = [(key, _pattern(key)) for key in keys.ALL]
 
 
+@cache
 def family_of(name: str) -> keys.Key | None:
     """The family that a key belongs to; the longest spelling wins."""
     found = [key for key, pattern in _FAMILIES if pattern.fullmatch(name)]
@@ -45,11 +47,16 @@ def keys_without_end(redis: Redis) -> set[str]:
 
 def problems_of(redis: Redis) -> list[str]:
     """Every broken invariant, one a line; an empty list is a healthy store."""
-    records = {
-        name.removeprefix(keys.JOB("")): redis.hgetall(name)
-        for name in redis.scan_iter(match=keys.JOB("*"), count=1000)
+    names = [
+        name
+        for name in set(redis.scan_iter(match=keys.JOB("*"), count=1000))
         if family_of(name) is keys.JOB
-    }
+    ]
+    with redis.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.hgetall(name)
+        ids = [name.removeprefix(keys.JOB("")) for name in names]
+        records = dict(zip(ids, pipe.execute(), strict=True))
     problems: list[str] = []
     problems += _membership_problems(redis, records)
     problems += _lane_problems(redis)
@@ -118,28 +125,38 @@ def _lane_problems(redis: Redis) -> list[str]:
     return problems
 
 
+def _chain_problems(job_id: str, stored: str, rows: list[list[str]]) -> list[str]:
+    """Each move begins where the one before ended, and the last one ends in the stored state."""
+    allowed = {(move.source, move.target, move.verb) for move in MOVES}
+    problems = []
+    state = ""
+    for _, _, verb, source, target, _, _ in rows:
+        if source != state:
+            problems.append(f"job {job_id}: {verb} from {source!r}, but it was {state!r}")
+        if verb != "submit" and (source, target, verb) not in allowed:
+            problems.append(f"job {job_id}: {source} -> {target} by {verb} is no move")
+        state = target
+    if state != stored:
+        problems.append(f"job {job_id} is {stored}, its history ends {state!r}")
+    return problems
+
+
 def _history_problems(redis: Redis, records: dict[str, dict[str, str]]) -> list[str]:
     """History and stream tell the same moves, each of them allowed, in one chain."""
-    allowed = {(move.source, move.target, move.verb) for move in MOVES}
     streamed: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
     for name in redis.scan_iter(match=keys.EVENTS("*")):
         for event_id, event in redis.xrange(name):
             row = (event_id.split("-")[0], event["verb"], event["state"])
             streamed[event["job_id"]].append(row)
     problems = []
-    for job_id, record in records.items():
+    with redis.pipeline(transaction=False) as pipe:
+        for job_id in records:
+            pipe.lrange(keys.HISTORY(job_id), 0, -1)
+        histories = pipe.execute()
+    for (job_id, record), history in zip(records.items(), histories, strict=True):
         rows = [[record["seq"], record["created_at"], "submit", "", "queued", "1", ""]]
-        rows += [row.split("|", 6) for row in redis.lrange(keys.HISTORY(job_id), 0, -1)]
-        state = ""
-        for row in rows:
-            _, _, verb, source, target, _, _ = row
-            if source != state:
-                problems.append(f"job {job_id}: {verb} from {source!r}, but it was {state!r}")
-            if verb != "submit" and (source, target, verb) not in allowed:
-                problems.append(f"job {job_id}: {source} -> {target} by {verb} is no move")
-            state = target
-        if state != record["state"]:
-            problems.append(f"job {job_id} is {record['state']}, its history ends {state!r}")
+        rows += [row.split("|", 6) for row in history]
+        problems += _chain_problems(job_id, record["state"], rows)
         if streamed[job_id] != [(row[0], row[2], row[4]) for row in rows]:
             problems.append(f"job {job_id}: stream and history differ")
         counted = 1 + sum(

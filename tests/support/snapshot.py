@@ -13,18 +13,19 @@ SWEEP_STAMPS = ("{gq}:swept_at", "{gq}:claimed_at")
 
 def snapshot(redis: Redis, *, ignore: Iterable[str] = ()) -> dict[str, Any]:
     """Every key with its type and whole value. Ends are left out: they shrink by themselves."""
+    pipe = redis.pipeline(transaction=False)
     readers: dict[str, Any] = {
-        "string": redis.get,
-        "hash": redis.hgetall,
-        "list": lambda name: redis.lrange(name, 0, -1),
-        "set": redis.smembers,
-        "zset": lambda name: redis.zrange(name, 0, -1, withscores=True),
-        "stream": redis.xrange,
+        "string": pipe.get,
+        "hash": pipe.hgetall,
+        "list": lambda name: pipe.lrange(name, 0, -1),
+        "set": pipe.smembers,
+        "zset": lambda name: pipe.zrange(name, 0, -1, withscores=True),
+        "stream": pipe.xrange,
     }
-    left_out = set(ignore)
-    values = {}
-    for name in redis.scan_iter(count=1000):
-        if name not in left_out:
-            kind = redis.type(name)
-            values[name] = (kind, readers[kind](name))
-    return values
+    names = sorted(set(redis.scan_iter(count=1000)) - set(ignore))
+    for name in names:
+        pipe.type(name)
+    kinds = pipe.execute()
+    for name, kind in zip(names, kinds, strict=True):
+        readers[kind](name)
+    return dict(zip(names, zip(kinds, pipe.execute(), strict=True), strict=True))

@@ -46,6 +46,18 @@ def test_every_setting_can_be_set_by_its_variable(tmp_path: Path) -> None:
         "GENQUEUE_MODELS_FILE": str(models),
         "GENQUEUE_HEARTBEAT_INTERVAL_S": "7",
         "GENQUEUE_LEASE_WINDOW_S": "61",
+        "GENQUEUE_URGENT_SLOTS": "3",
+        "GENQUEUE_LOG_FORMAT": "text",
+        "GENQUEUE_LOG_LEVEL": "debug",
+        "GENQUEUE_METRICS_TOKEN": "a-token-of-16-or-more",
+        "PROMETHEUS_MULTIPROC_DIR": str(tmp_path),
+        "GENQUEUE_WORKER_METRICS_PORT": "9100",
+        "SENTRY_DSN": "https://public@sentry.internal/1",
+        "GENQUEUE_URL": "https://queue.internal:8443/base",
+        "GENQUEUE_KEY": "gq_0123456789ab_secret",
+        "GENQUEUE_ADMIN_USER": "operator",
+        "GENQUEUE_ADMIN_PASSWORD": "correct horse battery staple",
+        "GENQUEUE_ADMIN_PASSWORD_HASH": "scrypt:32768:8:1$salt$digest",
     }
     variables = {
         item.metadata["variable"]: item
@@ -61,7 +73,7 @@ def test_every_setting_can_be_set_by_its_variable(tmp_path: Path) -> None:
     for name, item in variables.items():
         value = getattr(settings, item.name)
         assert str(value) == {**environment, **others}[name]
-        assert type(value) is type(item.default) or item.name == "models_file"
+        assert type(value) is type(item.default) or item.name.endswith(("file", "folder"))
 
 
 def test_an_empty_variable_is_as_good_as_none() -> None:
@@ -133,11 +145,40 @@ def test_what_is_no_address_of_redis_is_refused(url: str) -> None:
     assert problems(REDIS_URL=url)[0].startswith("REDIS_URL: must be")
 
 
+@pytest.mark.req("X10")
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("GENQUEUE_LOG_FORMAT", "xml"),
+        ("GENQUEUE_LOG_LEVEL", "loud"),
+        ("GENQUEUE_METRICS_TOKEN", "short"),
+        ("GENQUEUE_METRICS_TOKEN", "with a space in it"),
+        ("SENTRY_DSN", "sentry.internal/1"),
+        ("SENTRY_DSN", "https://sentry.internal/1"),
+        ("SENTRY_DSN", "https://public@sentry.internal"),
+        ("GENQUEUE_URL", "queue.internal:8443"),
+        ("GENQUEUE_KEY", "short"),
+    ],
+)
+def test_what_can_not_be_observed_with_is_refused(variable: str, text: str) -> None:
+    (problem,) = problems(**{variable: text})
+    assert problem.startswith(f"{variable}: must be")
+    assert text not in problem
+
+
 @pytest.mark.req("X12")
 def test_keys_of_providers_are_gathered_and_never_shown() -> None:
     settings = from_environment({"OPENAI_API_KEY": "sk-secret", "OTHER_API_KEY": "", "KEY": "x"})
     assert settings.api_keys == {"OPENAI_API_KEY": "sk-secret"}
     assert "sk-secret" not in repr(settings)
+
+
+@pytest.mark.req("X10")
+def test_the_scrape_token_and_the_address_of_sentry_are_never_shown() -> None:
+    dsn = "https://public@sentry.internal/1"
+    settings = from_environment({"GENQUEUE_METRICS_TOKEN": "t" * 16, "SENTRY_DSN": dsn})
+    assert "t" * 16 not in repr(settings)
+    assert dsn not in repr(settings)
     assert "sk-secret" not in str(problems(OPENAI_API_KEY="sk-secret", GENQUEUE_X="1"))
 
 

@@ -17,6 +17,7 @@ from werkzeug.test import TestResponse
 
 from jobs.runtime import Runtime
 from service.app import create_app
+from service.context import fanout_of
 from service.stack.free_port import free_port
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
@@ -55,8 +56,10 @@ class Caller:
 
 
 @pytest.fixture
-def http(runtime: Runtime) -> FlaskClient:
-    return create_app(runtime).test_client()
+def http(runtime: Runtime) -> Iterator[FlaskClient]:
+    app = create_app(runtime)
+    yield app.test_client()
+    fanout_of(app).close()
 
 
 @pytest.fixture

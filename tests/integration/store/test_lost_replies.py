@@ -15,9 +15,10 @@ from jobs.store import keys
 from jobs.store.connection import RESEND_TIMES, connect
 from jobs.store.queue import Queue
 from jobs.store.scripts import VERBS, Scripts
+from jobs.store.upkeep import Upkeep
 from tests.support.factories import claim, new_id, new_job
 from tests.support.invariants import problems_of
-from tests.support.job_states import Reached, apply, now_ms, reach, sweep
+from tests.support.job_states import Reached, apply, now_ms, reach, some_response, sweep
 from tests.support.lossy_proxy import LossyProxy, lossy_proxy
 from tests.support.snapshot import snapshot
 
@@ -31,6 +32,9 @@ STARTS = {
     Verb.SUPERSEDE: State.FAILED,
 }
 CALL = "EVALSHA"
+READERS = {"seq_at", "waiting"}
+OF_THE_CLOCK = {"fire", "ticked"}
+"""Their repeats are the scheduler's tests."""
 
 
 @pytest.fixture
@@ -79,7 +83,8 @@ def moves_of(redis: Redis, job: Reached) -> list[str]:
 
 def test_all_verbs_are_covered_here() -> None:
     others = {"submit", "claim", "renew", "check", "promote", "reclaim", "wanted"}
-    assert {*STARTS, *others} == set(VERBS)
+    upkeep = {"book", "archive", "repair", "quota"}
+    assert {*STARTS, *others, *upkeep} == set(VERBS) - READERS - OF_THE_CLOCK
 
 
 @pytest.mark.req("A14")
@@ -154,7 +159,7 @@ def test_a_sweep_whose_reply_got_lost_reclaims_once(
         proxy, lambda: lossy.reclaim(window_ms=90_000, interval_ms=15_000, ceiling_ms=900_000)
     )
 
-    assert moves_of(redis, job) == ["submit", "claim", "reclaim"]
+    assert moves_of(redis, job) == ["claim", "reclaim"]
     assert redis.hget(keys.JOB(job.job_id), "attempt") == "2"
 
 
@@ -189,6 +194,49 @@ def test_a_question_whose_reply_got_lost_is_answered_all_the_same(
     assert not sent_twice(proxy, acts[verb])
     assert snapshot(redis, ignore=ignore) == before
     assert queue.check(held) == {}
+
+
+@pytest.mark.req("X16")
+@pytest.mark.case("RED-07")
+def test_usage_whose_booking_got_no_reply_is_booked_once(
+    redis: Redis, queue: Queue, lossy: Queue, proxy: LossyProxy
+) -> None:
+    job = reach(queue, State.CANCELLED)
+
+    sent_twice(proxy, lambda: lossy.book(job.job_id, 1, some_response("late")))
+
+    assert redis.llen(keys.LEDGER(job.prompt_id)) == 1
+
+
+@pytest.mark.req("A24", "A31", "A8")
+@pytest.mark.case("RED-07")
+@pytest.mark.parametrize("verb", ["archive", "quota", "repair"])
+def test_upkeep_whose_reply_got_lost_is_done_once(
+    redis: Redis, queue: Queue, proxy: LossyProxy, verb: str
+) -> None:
+    ended = reach(queue, State.FAILED)
+    waiting = reach(queue, State.QUEUED)
+    client = connect(proxy.url)
+    acts: dict[str, Callable[[Upkeep], Any]] = {
+        "archive": lambda upkeep: upkeep.archive([ended.job_id]),
+        "quota": lambda upkeep: upkeep.set_quota("acme", 0),
+        "repair": lambda upkeep: upkeep.repair(window_ms=90_000),
+    }
+    known = Upkeep(Scripts(redis, queue_name="genqueue"), ticket_cap=16)
+    known.archive([])
+    known.set_quota("other", None)
+    known.repair(window_ms=90_000)
+
+    sent_twice(
+        proxy,
+        lambda: acts[verb](Upkeep(Scripts(client, queue_name="genqueue"), ticket_cap=16)),
+    )
+
+    assert redis.exists(keys.JOB(ended.job_id)) == (verb != "archive")
+    assert redis.hget(keys.JOB(waiting.job_id), "state") == State.QUEUED
+    assert redis.hget(keys.QUOTAS(), "acme") == ("0" if verb == "quota" else None)
+    assert problems_of(redis) == []
+    client.close()
 
 
 @pytest.mark.case("RED-07")

@@ -182,5 +182,5 @@ def test_a_log_beyond_its_limit_is_put_aside_at_the_next_start(folder: Path) -> 
 @pytest.mark.req("X1")
 def test_the_api_stops_before_the_workers_and_listens_on_loopback_only() -> None:
     table = process_table(port=8080)
-    assert [row.name for row in table] == ["api", "worker"]
+    assert [row.name for row in table] == ["api", "scheduler", "worker"]
     assert "127.0.0.1:8080" in table[0].command

@@ -20,7 +20,7 @@ from tests.support.invariants import family_of
 from tests.support.job_states import reach, sweep
 
 LUA = Path(__file__).resolve().parents[3] / "jobs" / "store" / "lua"
-LATER = {"scheduler", "scheduler_due", "ticks", "mode"}
+LATER = {"scheduler", "scheduler_due", "ticks", "mode", "scratch"}
 """Families that no verb of a job fills."""
 
 

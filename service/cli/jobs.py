@@ -1,0 +1,211 @@
+"""How does an operator find and steer jobs from a shell? All organisations at once. (A22)"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from typing import Final, NoReturn
+
+import click
+from rich.text import Text
+
+from jobs.domain.job import Job
+from jobs.domain.states import Answer, State
+from jobs.runtime import Runtime, build
+from jobs.store.credentials import NAME_PATTERN
+from jobs.store.dossiers import Dossiers
+from jobs.store.listing import Filter
+from jobs.store.records import JobView
+from jobs.store.ticks import Ticks
+from service.cli.moments import MOMENT, Moment, duration
+from service.cli.output import as_json_option, print_json, print_table, shown, state_cell
+from service.instants import rfc3339
+from service.job_views import show_jobs
+from service.schemas.fields import as_entity_id
+from service.schemas.jobs import JobSchema
+
+PAGES_MAX: Final = 100
+"""Pages of one org that a filter looks through: some 100,000 jobs."""
+
+
+@click.command("list-jobs")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([state.value for state in State]),
+    help="Only jobs in this state; may be repeated.",
+)
+@click.option("--org", help="Only jobs of this organisation.  [default: all]")
+@click.option("--since", type=MOMENT, help="Only jobs that moved since then: RFC 3339, or 15m, 2h.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Most jobs."
+)
+@as_json_option
+def list_jobs(
+    states: tuple[str, ...], org: str | None, since: Moment | None, limit: int, as_json: bool
+) -> None:
+    """List jobs, the one that moved last first.
+
+    \b
+    Example: genqueue list-jobs --state failed --since 2h
+    """
+    runtime = build()
+    now_ms = Ticks(runtime.redis).now_ms()
+    since_ms = None if since is None else since.resolve(now_ms)
+    wanted = frozenset(State(state) for state in states)
+    jobs: list[Job] = []
+    for name in [org] if org else runtime.stats.by_org():
+        found, is_whole = _jobs_of(runtime, name, wanted, since_ms, limit)
+        jobs += found
+        if not is_whole:
+            click.echo(f"Of {shown(name)} only the jobs that moved last were looked at.", err=True)
+    jobs = sorted(jobs, key=lambda job: (-job.updated_at_ms, -job.seq))[:limit]
+    if as_json:
+        print_json([JobSchema().dump(one) for one in show_jobs(runtime.records, jobs)])
+        return
+    print_table(
+        ("job id", "org", "state", "prio", "attempt", "moved", "model", "error"),
+        [_row(job, now_ms) for job in jobs],
+        empty="There are no such jobs.",
+    )
+
+
+def _jobs_of(
+    runtime: Runtime, org: str, states: frozenset[State], since_ms: int | None, limit: int
+) -> tuple[list[Job], bool]:
+    """Up to `limit` jobs of an org, and whether all of its jobs were looked at for them."""
+    since_seq = 0 if since_ms is None else runtime.listing.seq_at(org, since_ms)
+    wanted = Filter(states=states, since_seq=since_seq)
+    jobs: list[Job] = []
+    before: int | None = None
+    for _ in range(PAGES_MAX):
+        page = runtime.listing.jobs(org, wanted, limit - len(jobs), before)
+        jobs += page.jobs
+        before = page.next_before
+        if before is None or len(jobs) >= limit:
+            return jobs, True
+    return jobs, False
+
+
+def _row(job: Job, now_ms: int) -> tuple[str | Text, ...]:
+    return (
+        job.id,
+        job.org_id,
+        state_cell(job.state),
+        str(job.priority),
+        f"{job.attempt}/{job.max_attempts}",
+        f"{duration(max(0, now_ms - job.updated_at_ms))} ago",
+        job.target.partition(":")[2],
+        str(job.error_kind or ""),
+    )
+
+
+@click.command("job-details")
+@click.argument("job_id")
+@as_json_option
+def job_details(job_id: str, as_json: bool) -> None:
+    """Show all that is known of a job: its record, what it waits on, its history, all jobs of
+    its prompt, what was used and who decided.
+
+    \b
+    Example: genqueue job-details 0b3f1c9e-8a52-4a0b-9d1e-5b8f7f3a2c11
+    """
+    # Imported late: the schemas of prompts cost a third of a second.
+    from service.cli.details import print_details  # noqa: PLC0415  # see above
+
+    runtime = build()
+    print_details(runtime, find_job(runtime, job_id), as_json=as_json)
+
+
+@click.command("cancel-job")
+@click.argument("job_id")
+@click.option("--reason", default="by an operator", show_default=True, help="Kept in the history.")
+@as_json_option
+def cancel_job(job_id: str, reason: str, as_json: bool) -> None:
+    """End a queued or running job now; the call to the provider is broken off within 2 s.
+
+    A job that has ended already stays as it is, which is no error.
+
+    \b
+    Example: genqueue cancel-job 0b3f1c9e-8a52-4a0b-9d1e-5b8f7f3a2c11 --reason "wrong model"
+    """
+    if not reason.isprintable():
+        raise click.UsageError("--reason must be printable, on one line.")
+    runtime = build()
+    job = find_job(runtime, job_id).job
+    settled = runtime.queue.cancel(job.id, job.org_id, reason)
+    if settled.answer is Answer.MISSING:
+        _refuse_missing(runtime, job.id)
+    if settled.ticket_wanted:
+        runtime.tickets.issue()
+    is_cancelled = settled.answer is Answer.OK
+    state = State.CANCELLED if is_cancelled else find_job(runtime, job.id).job.state
+    did_it = is_cancelled and job.state is not State.CANCELLED
+    if as_json:
+        print_json({"job_id": job.id, "state": state.value, "cancelled_now": did_it})
+    elif did_it:
+        click.echo(f"Cancelled job {job.id}, which was {job.state}.")
+    else:
+        click.echo(f"Job {job.id} had ended already: it is {state}.")
+
+
+@click.command("retry-job")
+@click.argument("job_id")
+@click.option("--user", default="operator", show_default=True, help="Who is recorded to do it.")
+@as_json_option
+def retry_job(job_id: str, user: str, as_json: bool) -> None:
+    """Run the prompt of an ended job again, as a new job with all its attempts; prints its id.
+
+    The old job keeps how it ended, and becomes superseded.
+
+    \b
+    Example: genqueue retry-job 0b3f1c9e-8a52-4a0b-9d1e-5b8f7f3a2c11 --user ann
+    """
+    check_name("--user", user)
+    runtime = build()
+    job = find_job(runtime, job_id).job
+    new_id = str(uuid.uuid4())
+    done = runtime.queue.supersede(job.id, new_id, job.org_id, user)
+    if done.answer is Answer.MISSING:
+        _refuse_missing(runtime, job.id)
+    if done.answer is not Answer.OK:
+        if done.superseded_by:
+            _refuse(f"Job {job.id} was superseded by {done.superseded_by}: retry that one.")
+        _refuse(f"Job {job.id} has not ended: it is {find_job(runtime, job.id).job.state}.")
+    if done.ticket_wanted:
+        runtime.tickets.issue()
+    if as_json:
+        print_json({"job_id": new_id, "supersedes": job.id, "created_by": user})
+    else:
+        click.echo(new_id)
+
+
+def find_job(runtime: Runtime, job_id: str) -> JobView:
+    """The job of any org; ends the process with status 1 where there is none."""
+    entity_id = as_entity_id(job_id) or job_id
+    view = runtime.records.job(entity_id)
+    if view is None:
+        _refuse_missing(runtime, entity_id)
+    return view
+
+
+def check_name(option: str, name: str) -> None:
+    """End with a usage error unless `name` can be the name of an org or a user."""
+    if not NAME_PATTERN.fullmatch(name):
+        raise click.UsageError(f"{option} must be 1 to 32 letters, digits, '_', '.' or '-'.")
+
+
+def _refuse_missing(runtime: Runtime, job_id: str) -> NoReturn:
+    remains = Dossiers(runtime.redis).remains(job_id)
+    if remains is None:
+        _refuse(f"There is no job {shown(job_id)}; see genqueue list-jobs.")
+    _refuse(
+        f"Job {job_id} of org {remains.org_id} was archived;"
+        f" it had ended {remains.state} at {rfc3339(remains.finished_at_ms)}."
+    )
+
+
+def _refuse(text: str) -> NoReturn:
+    click.echo(text, err=True)
+    sys.exit(1)
