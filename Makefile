@@ -8,6 +8,8 @@ INSTALL := $(PYTHON) -m pip install -qq --no-input --disable-pip-version-check
 COMPILE := $(VENV)/bin/uv pip compile setup.cfg -q --universal --python-version 3.11 \
 	--generate-hashes --no-header --no-emit-index-url --no-emit-find-links --extra build
 UV_VERSION := 0.13.9
+# Most tests wait for processes: three at a time on two cores.
+TESTS_AT_ONCE := 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -20,14 +22,14 @@ run: $(VENV)/run.stamp ## Run the whole stack here, with a sample; ARGS=--once e
 	@$(PYTHON) -m service.stack $(ARGS)
 
 test: $(VENV)/test.stamp ## Run all tests, against a real Redis server
-	@$(PYTHON) -m pytest $(ARGS)
+	@$(PYTHON) -m pytest -n $(TESTS_AT_ONCE) $(ARGS)
 
 check: $(VENV)/test.stamp ## Run what CI runs: format, lint, types, imports, tests
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 	$(VENV)/bin/lint-imports
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n $(TESTS_AT_ONCE)
 
 format: $(VENV)/test.stamp ## Format the code and mend what the linter can mend
 	$(PYTHON) -m ruff format .

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import rq.serializers
@@ -147,4 +147,4 @@ def _harden(response: Response) -> Response:
     if response.mimetype == "text/html" and not response.direct_passthrough:
         text = _QUOTED.sub(r"<%- \1 %>", response.get_data(as_text=True))
         response.set_data(text.replace("<%=", "<%-"))
-    return cast("Response", response)
+    return response

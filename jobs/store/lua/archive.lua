@@ -26,7 +26,7 @@ for _, id in ipairs(ids) do
     call('LREM', K.replaced(job.prompt_id), 0, id)
     count(job, 'submitted', -1)
     count(job, job.state, -1)
-    if job.error_kind then call('LPUSH', K.mirror(), id) end
+    if job.error_kind then note_mirror(id) end
     call('SET', K.tombstone(id), job.org_id .. '|' .. job.state .. '|' .. finished, 'PX',
       TOMBSTONE_TTL_MS)
     local newest = call('HGET', K.prompt(job.prompt_id), 'job_id')

@@ -184,6 +184,12 @@ local function count(job, field, by)
   call('HINCRBY', K.stats(job.org_id), field, by)
 end
 
+-- note_mirror: the copy of this job at RQ is to be looked at; the newest count.
+local function note_mirror(id)
+  call('LPUSH', K.mirror(), id)
+  call('LTRIM', K.mirror(), 0, MIRROR_KEPT - 1)
+end
+
 -- end_job: what the first terminal state of a job brings with it.
 local function end_job(job, to, now, fields)
   fields[#fields + 1] = 'finished_at'
@@ -197,8 +203,7 @@ local function end_job(job, to, now, fields)
   end
   if to == 'failed' then
     count(job, 'kind:' .. job.error_kind, 1)
-    call('LPUSH', K.mirror(), job.id)
-    call('LTRIM', K.mirror(), 0, MIRROR_KEPT - 1)
+    note_mirror(job.id)
   end
 end
 
@@ -218,10 +223,15 @@ local function move(job, to, verb, now, reason, fields)
   end
   call('HSET', K.job(job.id), 'state', to, 'updated_at', int(now), unpack(fields))
   local events = K.events(job.org_id)
-  call('XADD', events, 'MAXLEN', '~', EVENTS_KEPT, seq .. '-0', 'job_id', job.id, 'prompt_id',
-    job.prompt_id, 'user', job.created_by, 'state', to, 'from', from or '', 'verb', verb,
-    'attempt', int(job.attempt), 'at', int(now), 'reason', reason)
-  call('PEXPIRE', events, EVENTS_TTL_MS)
+  local told = {'job_id', job.id, 'prompt_id', job.prompt_id, 'user', job.created_by, 'state', to,
+    'from', from or '', 'verb', verb, 'attempt', int(job.attempt), 'at', int(now), 'reason', reason}
+  if call('PEXPIRE', events, EVENTS_TTL_MS) == 0 then
+    -- A new stream: who has seen the event before it misses nothing that expired.
+    told[#told + 1] = 'prev'
+    told[#told + 1] = call('ZRANGE', K.changed(job.org_id), 0, 0, 'REV', 'WITHSCORES')[2] or '0'
+  end
+  call('XADD', events, 'MAXLEN', '~', EVENTS_KEPT, seq .. '-0', unpack(told))
+  if told[19] then call('PEXPIRE', events, EVENTS_TTL_MS) end
   call('ZADD', K.changed(job.org_id), seq, job.id)
   if from then -- the record itself tells of its submit
     call('RPUSH', K.history(job.id), table.concat({seq, int(now), verb, from, to,

@@ -17,7 +17,7 @@ local job = {id = new_id, prompt_id = old.prompt_id, org_id = org_id, created_by
 local root = call('HGET', K.job(id), 'root_id') or id
 call('HSET', K.prompt(old.prompt_id), 'job_id', new_id)
 call('RPUSH', K.replaced(old.prompt_id), id)
-if old.state == 'failed' then call('LPUSH', K.mirror(), id) end
+if old.state == 'failed' then note_mirror(id) end
 move(old, 'superseded', 'supersede', now, '', {'superseded_by', new_id, 'outcome', old.state})
 local options = call('GET', K.options(id))
 if options then call('SET', K.options(new_id), options) end
