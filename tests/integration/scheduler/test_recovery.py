@@ -59,7 +59,7 @@ def test_the_job_of_a_killed_worker_is_queued_again_within_window_and_two_sweeps
     view = records.job(job)
     assert view is not None
     assert view.job.attempt == 2
-    assert redis.llen("rq:queue:genqueue") >= 1
+    wait_until(lambda: redis.llen("rq:queue:genqueue") >= 1, 3, "somebody is invited")
 
 
 @pytest.mark.req("A8", "A12")
