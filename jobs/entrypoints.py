@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import Final
 
@@ -19,11 +20,16 @@ from jobs.domain.states import Answer, State
 from jobs.runtime import Runtime, build
 from jobs.worker.assembly import assemble
 from jobs.worker.current import current_pool
+from jobs.worker.run import run_once
 
 logger = logging.getLogger(__name__)
 
 TICK_BATCH: Final = 100
 """What one call of a tick's script does at most."""
+
+DRAIN_THREAD: Final = "drain"
+DRAIN_BATCH: Final = 5
+"""Attempts at once where a scheduler has to do a worker's work."""
 
 TICK_CATCHES_UP_S: Final = 1.0
 """A tick that has much to do goes on for so long; it must not hold up the ticks behind it."""
@@ -110,6 +116,19 @@ def tick_mirror() -> int:
         if done < TICK_BATCH:
             break
     return total
+
+
+def tick_drain() -> int:
+    """Where no worker is up, this process works off a batch itself (A6; off by default). Answers
+    1 where it began to. The batch has its own thread: it must not hold up the other ticks."""
+    if any(thread.name == DRAIN_THREAD for thread in threading.enumerate()):
+        return 0
+    runtime = _runtime()
+    if runtime.tickets.count_workers():
+        return 0
+    work = partial(run_once, runtime, DRAIN_BATCH)
+    threading.Thread(target=work, name=DRAIN_THREAD, daemon=True).start()
+    return 1
 
 
 @cache

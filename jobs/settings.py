@@ -149,6 +149,12 @@ class Settings:
     lease_window_s: int = _setting(
         "GENQUEUE_LEASE_WINDOW_S", 90, _whole(2, 300), "seconds a lease lasts unrenewed (A8)"
     )
+    drain_interval_s: int = _setting(
+        "GENQUEUE_DRAIN_INTERVAL_S",
+        0,
+        _whole(0, 3600),
+        "seconds between looks of the scheduler for work that no worker is up for; 0: never (A6)",
+    )
     sweep_interval_s: int = _setting(
         "GENQUEUE_SWEEP_INTERVAL_S", 15, _whole(1, 60), "seconds between reclaim sweeps (A8)"
     )

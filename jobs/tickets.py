@@ -15,6 +15,7 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from rq import Queue as RqQueue
+from rq import worker_registration
 from rq.exceptions import InvalidJobOperationError, NoSuchJobError
 from rq.job import Job
 from rq.serializers import JSONSerializer
@@ -151,3 +152,10 @@ class Tickets:
         }
         with store_errors():
             self._queue.enqueue_call(TAKE_WORK, **options)
+
+    def count_workers(self) -> int:
+        """How many RQ workers are up for these tickets; one that died without a word counts
+        until its key at RQ ends."""
+        with store_errors():
+            names = worker_registration.get_keys(queue=self._queue)
+            return int(self._queue.connection.exists(*names)) if names else 0

