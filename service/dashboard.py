@@ -42,9 +42,7 @@ READS: Final = frozenset(
 )
 """Its pages that only show; anything else is answered to a POST of the same origin alone."""
 
-ACTIONS: Final = frozenset(
-    {"delete_job_view", "requeue_job_view", "requeue_all", "empty_queue", "compact_queue"}
-)
+ACTIONS: Final = frozenset({"delete_job_view", "requeue_job_view", "requeue_all", "empty_queue"})
 
 REGISTRIES: Final = frozenset(
     {"queued", "failed", "deferred", "started", "finished", "scheduled", "canceled"}
