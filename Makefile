@@ -24,12 +24,14 @@ run: $(VENV)/run.stamp ## Run the whole stack here, with a sample; ARGS=--once e
 test: $(VENV)/test.stamp ## Run all tests, against a real Redis server
 	@$(PYTHON) -m pytest -n $(TESTS_AT_ONCE) $(ARGS)
 
+# What failed beside other tests is tried once more alone: some of them measure time.
 check: $(VENV)/test.stamp ## Run what CI runs: format, lint, types, imports, tests
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 	$(VENV)/bin/lint-imports
-	$(PYTHON) -m pytest -n $(TESTS_AT_ONCE)
+	$(PYTHON) -m pytest -n $(TESTS_AT_ONCE) || \
+	    $(PYTHON) -m pytest --last-failed --last-failed-no-failures none
 
 format: $(VENV)/test.stamp ## Format the code and mend what the linter can mend
 	$(PYTHON) -m ruff format .

@@ -60,7 +60,8 @@ def list_jobs(
         jobs += found
         if not is_whole:
             click.echo(f"Of {shown(name)} only the jobs that moved last were looked at.", err=True)
-    jobs = sorted(jobs, key=lambda job: (-job.updated_at_ms, -job.seq))[:limit]
+    # Each org's come newest first: a stable sort keeps that within a millisecond.
+    jobs = sorted(jobs, key=lambda job: -job.updated_at_ms)[:limit]
     if as_json:
         print_json([JobSchema().dump(one) for one in show_jobs(runtime.records, jobs)])
         return
