@@ -89,6 +89,7 @@ class WorkPool:
         self._urgent_slots = min(urgent_slots, concurrency - 1)
         self._is_orphaned = is_orphaned
         self._stopping = threading.Event()
+        self._is_handing_back = False
         self._claiming = threading.Lock()
         self._changed = threading.Event()
         self._tickets: dict[int, OpenTicket] = {}
@@ -155,6 +156,10 @@ class WorkPool:
             free = self._slots.take(max(0.0, min(left_s, 1.0)))
             if free and self._slots.total > free:
                 free += self._slots.take(BATCH_WAIT_S)
+            if self._stopping.is_set():
+                # The slot that woke us may be that of an attempt that was just handed back.
+                self._slots.give(free)
+                break
             started, is_exhausted = self._claim_round(ticket, free) if free else (0, False)
             self._slots.give(free - started)
             count += started
@@ -229,6 +234,9 @@ class WorkPool:
     def _start(self, ticket: OpenTicket, attempt: Attempt) -> None:
         scope = self._runner.scope()
         ticket.running[attempt.job.id] = (attempt, scope)
+        if self._is_handing_back:
+            # Leased while `hand_back` looked over what ran: it goes back as well.
+            scope.abort(SHUTDOWN)
 
         def work() -> None:
             try:
@@ -261,6 +269,7 @@ class WorkPool:
     def hand_back(self) -> int:
         """Abort what runs, so that it goes back to the queue uncharged; answers how many."""
         self._stopping.set()
+        self._is_handing_back = True
         count = 0
         for ticket in list(self._tickets.values()):
             for _, scope in list(ticket.running.values()):

@@ -26,6 +26,7 @@ from rq.worker.base import WorkerStatus
 from jobs import maintenance
 from jobs.domain.errors import StoreUnavailableError
 from jobs.runtime import Runtime, build
+from jobs.store.connection import store_errors
 from jobs.tickets import TicketJob
 from jobs.worker.assembly import Crew, assemble
 from jobs.worker.current import set_current_pool
@@ -219,17 +220,30 @@ class ThreadWorker(BaseWorker):
         self._swept_at_s = None if others_swept and not is_first else now_s
 
     def _show_life(self) -> None:
-        """Keep the worker and its open tickets registered, also after Redis lost them (RQ-17)."""
+        """Keep the worker and its open tickets registered, also after Redis lost them (RQ-17).
+        Full memory must not keep it from the work that frees memory."""
         now_s = time.monotonic()
         if now_s - self._alive_at_s < ALIVE_EVERY_S:
             return
         self._alive_at_s = now_s
-        if not self.connection.exists(self.key):
-            logger.warning("worker %s was not registered: Redis lost data", self.name)
-            self.register_birth()
-        self.heartbeat()
-        for job, execution in list(self._open.values()):
-            self.maintain_heartbeats(job, execution)
+        try:
+            with store_errors():
+                self._register_if_unknown()
+                self.heartbeat()
+                for job, execution in list(self._open.values()):
+                    self.maintain_heartbeats(job, execution)
+        except StoreUnavailableError as error:
+            logger.warning("worker %s is not shown as alive: %s", self.name, error)
+            self._alive_at_s = now_s - ALIVE_EVERY_S + OUTAGE_PAUSE_MAX_S
+
+    def _register_if_unknown(self) -> None:
+        # Not by the key itself: a mere change of state makes that again.
+        if self.connection.hexists(self.key, "birth"):
+            return
+        logger.warning("worker %s was not registered: Redis lost data", self.name)
+        self.connection.delete(self.key)
+        self.register_birth()
+        self.set_state(self.get_state())
 
     def handle_payload(self, message: Any) -> None:
         """RQ's commands; a stopped ticket cancels the jobs that run under it."""
@@ -268,7 +282,7 @@ class ThreadWorker(BaseWorker):
             if crew.pool.wait_idle(0.1):
                 break
         count = crew.pool.hand_back()
-        if count and not crew.pool.wait_idle(HAND_BACK_S):
+        if not crew.pool.wait_idle(HAND_BACK_S):
             crew.runner.leave()
             crew.pool.wait_idle(1.0)
         if count:
