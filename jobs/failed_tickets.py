@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from redis import Redis
+from rq import Queue as RqQueue
 from rq.job import JobStatus
 from rq.registry import FailedJobRegistry
 from rq.results import Result
@@ -83,6 +84,8 @@ class FailedTickets:
             for job_id, job in failed.items():
                 if held[job_id][0] not in _REQUEUED:
                     self._write(job, pipe)
+            # Else rq-dashboard lists the queue only once a ticket was issued.
+            pipe.sadd(RqQueue.redis_queues_keys, self._registry.get_queue().key)
             pipe.execute()
             self._trim()
 

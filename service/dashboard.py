@@ -59,6 +59,7 @@ HEADERS: Final = {
     "Referrer-Policy": "same-origin",
 }
 
+_PAGE: Final = re.compile("[1-9][0-9]{0,3}")
 _QUOTED: Final = re.compile(r"<%= \$\('<div/>'\)\.text\((d\.\w+)\)\.html\(\) %>")
 
 
@@ -91,6 +92,8 @@ def _guard_view(view: str, arguments: dict[str, Any]) -> None:
     if arguments.get("instance_number", 0) != 0:
         raise NotFound
     if (arguments.get("registry_name") or "queued") not in REGISTRIES:
+        raise NotFound
+    if not all(_PAGE.fullmatch(str(arguments.get(name, 1))) for name in ("page", "per_page")):
         raise NotFound
 
 
