@@ -194,3 +194,16 @@ def test_failed_jobs_are_noted_for_their_copy_at_rq(redis: Redis, queue: Queue) 
     assert redis.lrange(keys.MIRROR(), 0, -1) == [failed.job_id] * 2
     assert cancelled.job_id not in redis.lrange(keys.MIRROR(), 0, -1)
     assert redis.hget(keys.JOB(failed.job_id), "error_kind") == ErrorKind.PARSE
+
+
+@pytest.mark.req("A8")
+def test_a_look_goes_over_as_many_small_orgs_as_its_limit_allows(
+    queue: Queue, upkeep: Upkeep
+) -> None:
+    for n in range(12):
+        queue.submit(new_job(org_id=f"org-{n:02}"))
+
+    first = upkeep.repair(window_ms=60_000, limit=10)
+    assert (first.looked_at, first.is_round_done) == (10, False)
+    second = upkeep.repair(window_ms=60_000, limit=10)
+    assert (second.looked_at, second.is_round_done) == (2, True)
