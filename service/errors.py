@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jobs.domain.errors import GenqueueError
+from jobs.domain.states import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,15 @@ class UnauthenticatedError(GenqueueError):
     def __init__(self, *, presented: bool) -> None:
         self.presented = presented
         super().__init__("no valid API key")
+
+
+class JobGoneError(GenqueueError):
+    """The job ended in `state` and was archived; its id is remembered for 30 days (API-03)."""
+
+    def __init__(self, state: State, finished_at_ms: int) -> None:
+        self.state = state
+        self.finished_at_ms = finished_at_ms
+        super().__init__("the job was archived")
 
 
 class PromptMissingError(GenqueueError):

@@ -8,15 +8,22 @@ from jobs.domain.errors import JobMissingError
 from jobs.domain.job import Job
 from jobs.domain.states import State
 from jobs.store.records import JobView, Records
+from service.errors import JobGoneError
 from service.schemas.jobs import ShownJob
 
 
 def show_job(records: Records, job_id: str, org_id: str) -> ShownJob:
-    """A job with its history. Raises JobMissingError where this org has none of that id."""
+    """A job with its history. Raises as `missing_job` says where this org has none of that id."""
     view = records.job(job_id, org_id)
     if view is None:
-        raise JobMissingError(job_id)
+        raise missing_job(records, job_id, org_id)
     return show_view(records, view)
+
+
+def missing_job(records: Records, job_id: str, org_id: str) -> JobGoneError | JobMissingError:
+    """What to say of an id that names no job of this org: it was archived, or it never was."""
+    stone = records.tombstone(job_id, org_id)
+    return JobGoneError(stone.state, stone.finished_at_ms) if stone else JobMissingError(job_id)
 
 
 def show_view(records: Records, view: JobView) -> ShownJob:

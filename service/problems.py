@@ -26,6 +26,7 @@ from jobs.domain import errors as domain
 from service import errors as http
 from service.context import current_request_id
 from service.errors import FieldError
+from service.instants import rfc3339
 
 CONTENT_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:genqueue:problem:"
@@ -102,6 +103,15 @@ TABLE: Final[Mapping[type[Exception], Row]] = {
     ),
     NotFound: _not_found("page"),
     domain.JobMissingError: _not_found("job"),
+    http.JobGoneError: Row(
+        "gone",
+        HTTPStatus.GONE,
+        "The job was archived",
+        detail=lambda error: (
+            f"The job ended as {error.state} at {rfc3339(error.finished_at_ms)} and is in the"
+            " archive of this service's operator now."
+        ),
+    ),
     http.PromptMissingError: _not_found("prompt"),
     MethodNotAllowed: Row(
         "method-not-allowed",

@@ -18,7 +18,7 @@ from service.auth import require_identity
 from service.context import current_identity, current_runtime
 from service.errors import JobLiveError, JobSupersededError
 from service.finished import answer_when_ended
-from service.job_views import show_job, show_jobs
+from service.job_views import missing_job, show_job, show_jobs
 from service.openapi import Blueprint
 from service.schemas.fields import as_entity_id
 from service.schemas.jobs import (
@@ -100,6 +100,7 @@ def _address_of(cursor: str) -> str:
     problems=(
         HTTPStatus.UNAUTHORIZED,
         HTTPStatus.NOT_FOUND,
+        HTTPStatus.GONE,
         HTTPStatus.SERVICE_UNAVAILABLE,
     ),
 )
@@ -119,6 +120,7 @@ def get_job(job_id: str) -> ShownJob:
     problems=(
         HTTPStatus.UNAUTHORIZED,
         HTTPStatus.NOT_FOUND,
+        HTTPStatus.GONE,
         HTTPStatus.SERVICE_UNAVAILABLE,
     ),
 )
@@ -132,7 +134,7 @@ def cancel_job(job_id: str) -> ShownJob:
     entity_id = _known(job_id)
     settled = runtime.queue.cancel(entity_id, identity.org_id, f"by {identity.user_id}")
     if settled.answer is Answer.MISSING:
-        raise JobMissingError(job_id)
+        raise missing_job(runtime.records, entity_id, identity.org_id)
     if settled.ticket_wanted:
         issue_ticket(runtime, entity_id)
     return show_job(runtime.records, entity_id, identity.org_id)
@@ -148,6 +150,7 @@ def cancel_job(job_id: str) -> ShownJob:
     problems=(
         HTTPStatus.UNAUTHORIZED,
         HTTPStatus.NOT_FOUND,
+        HTTPStatus.GONE,
         HTTPStatus.CONFLICT,
         HTTPStatus.UNPROCESSABLE_ENTITY,
         HTTPStatus.SERVICE_UNAVAILABLE,
@@ -196,7 +199,7 @@ def _retry(runtime: Runtime, identity: Identity, job_id: str, key: str | None) -
         replayed = made is not None
     superseded = runtime.queue.supersede(job_id, new_id, identity.org_id, identity.user_id)
     if superseded.answer is Answer.MISSING:
-        raise JobMissingError(job_id)
+        raise missing_job(runtime.records, job_id, identity.org_id)
     if superseded.answer is not Answer.OK:
         if superseded.superseded_by:
             raise JobSupersededError(job_id, superseded.superseded_by)

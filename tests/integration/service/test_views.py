@@ -209,3 +209,24 @@ def test_a_relation_to_another_org_is_refused_like_one_to_nothing(
     assert problems[0] is not None
     assert [error["field"] for error in problems[0]["errors"]] == [field]
     assert keyspace() == before
+
+
+@pytest.mark.req("A24")
+@pytest.mark.case("API-03")
+def test_an_archived_job_is_gone_for_its_own_org_and_never_was_for_another(
+    caller: Caller, make_caller: Callable[[str, str], Caller], runtime: Runtime
+) -> None:
+    job_id = submit(caller)["job_id"]
+    address = f"/v1/jobs/{job_id}"
+    assert caller.http.post(f"{address}/cancel", headers=caller.headers).status_code == 200
+    runtime.upkeep.archive([job_id])
+
+    for answer in (
+        caller.get(address),
+        caller.http.post(f"{address}/cancel", headers=caller.headers),
+        caller.http.post(f"{address}/retry", headers=caller.headers),
+    ):
+        assert answer.status_code == 410
+        assert answer.content_type == "application/problem+json"
+        assert "cancelled" in answer.json["detail"]  # type: ignore[index]
+    assert make_caller("umbrella", "bob").get(address).status_code == 404
