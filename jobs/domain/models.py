@@ -117,11 +117,6 @@ class ModelRegistry:
             raise SettingsInvalidError(problems)
         return cls(providers, models, cast("str", default_model))
 
-    @property
-    def api_key_envs(self) -> frozenset[str]:
-        """The names of all environment variables that hold a key."""
-        return frozenset(spec.api_key_env for spec in self.providers.values() if spec.api_key_env)
-
     def resolve(self, model_id: str) -> ModelSpec:
         """The model that callers know as `model_id`. Raises ModelUnknownError."""
         spec = self.models.get(model_id)

@@ -291,10 +291,6 @@ class Queue:
             dangling=int(reply[5]),
         )
 
-    def is_ticket_wanted(self) -> bool:
-        """Whether a ticket was lost: fewer wait than there is work for (decision 2)."""
-        return bool(self._scripts.run("wanted", ticket_cap=self._ticket_cap))
-
 
 def _flat(held: Mapping[str, str]) -> list[str]:
     return [part for pair in held.items() for part in pair]

@@ -142,7 +142,6 @@ VERBS: Final = (
     "supersede",
     "promote",
     "reclaim",
-    "wanted",
     "seq_at",
     "waiting",
     "book",

@@ -35,17 +35,6 @@ class OrgStats:
         return self.latency_ms_sum / self.succeeded_ever if self.succeeded_ever else None
 
 
-@dataclass(frozen=True, slots=True)
-class Depths:
-    """How long the queues are, over all orgs."""
-
-    ready_lanes: int
-    shut_lanes: int
-    scheduled: int
-    blocked: int
-    running: int
-
-
 class Stats:
     """Reads the counts."""
 
@@ -65,16 +54,6 @@ class Stats:
             org: _org_stats(row, int(running.get(org, 0)))
             for org, row in zip(orgs, rows, strict=True)
         }
-
-    def depths(self) -> Depths:
-        """How long the queues are now."""
-        with store_errors():
-            pipe = self._redis.pipeline(transaction=False)
-            pipe.zcard(keys.TURNS())
-            pipe.hlen(keys.SHUT_BY())
-            for key in (keys.SCHEDULED, keys.BLOCKED, keys.RUNNING):
-                pipe.zcard(key())
-            return Depths(*pipe.execute())
 
 
 def _org_stats(row: Mapping[str, str], running: int) -> OrgStats:

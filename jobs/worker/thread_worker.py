@@ -86,6 +86,7 @@ class ThreadWorker(BaseWorker):
         self._open: dict[str, tuple[Any, Any]] = {}
         self._is_dequeuing = False
         self._is_cold = False
+        self._stop_at_s = 0.0
         self._alive_at_s = 0.0
         self._ticket_at_s = 0.0
         self._looked_at_s = 0.0

@@ -130,7 +130,7 @@ def test_heartbeats_sweeps_and_promotions_pass(redis: Redis, queue: Queue) -> No
     swept = queue.reclaim(window_ms=90_000, interval_ms=15_000, ceiling_ms=900_000)
     assert (swept.renewed, swept.requeued) == (False, 1)
     assert queue.promote().promoted == 1
-    assert queue.is_ticket_wanted()
+    assert queue.promote().ticket_wanted
     assert redis.hget(keys.JOB(dead.job.id), "attempt") == "2"
     assert problems_of(redis) == []
 

@@ -64,7 +64,6 @@ def warm_up(redis: Redis, queue: Queue) -> None:
     queue.promote()
     queue.renew({}, window_ms=1)
     queue.check({})
-    queue.is_ticket_wanted()
     redis.flushall()
 
 
@@ -82,7 +81,7 @@ def moves_of(redis: Redis, job: Reached) -> list[str]:
 
 
 def test_all_verbs_are_covered_here() -> None:
-    others = {"submit", "claim", "renew", "check", "promote", "reclaim", "wanted"}
+    others = {"submit", "claim", "renew", "check", "promote", "reclaim"}
     upkeep = {"book", "archive", "repair", "quota"}
     assert {*STARTS, *others, *upkeep} == set(VERBS) - READERS - OF_THE_CLOCK
 
@@ -177,7 +176,7 @@ def test_a_promotion_whose_reply_got_lost_promotes_once(
 
 
 @pytest.mark.case("RED-07")
-@pytest.mark.parametrize("verb", ["renew", "check", "wanted"])
+@pytest.mark.parametrize("verb", ["renew", "check"])
 def test_a_question_whose_reply_got_lost_is_answered_all_the_same(
     redis: Redis, queue: Queue, lossy: Queue, proxy: LossyProxy, verb: str
 ) -> None:
@@ -188,7 +187,6 @@ def test_a_question_whose_reply_got_lost_is_answered_all_the_same(
     acts: dict[str, Callable[[], Any]] = {
         "renew": lambda: lossy.renew(held, window_ms=90_000),
         "check": lambda: lossy.check(held),
-        "wanted": lossy.is_ticket_wanted,
     }
 
     assert not sent_twice(proxy, acts[verb])

@@ -60,7 +60,6 @@ def test_a_models_file_becomes_providers_and_models_by_name() -> None:
     assert (small.provider, small.provider_model) == ("main", "vendor/small-v1")
     assert small.supports.reasoning_efforts == ("minimal", "low")
     assert small.supports.max_tokens_parameter == "max_completion_tokens"
-    assert registry.api_key_envs == {"MAIN_API_KEY"}
 
 
 @pytest.mark.req("X6")

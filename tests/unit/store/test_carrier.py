@@ -75,16 +75,16 @@ def test_a_ticket_that_is_gone_is_not_made_anew(redis: Redis, queue: Queue) -> N
 
 
 def test_tickets_are_wanted_up_to_the_work_there_is(redis: Redis, queue: Queue) -> None:
-    assert not queue.is_ticket_wanted()
+    assert not queue.promote().ticket_wanted
     for n in range(3):
         assert queue.submit(new_job(org_id=f"org-{n % 2}")).ticket_wanted
         redis.lpush(TICKETS, f"t{n}")
 
-    assert not queue.is_ticket_wanted()
+    assert not queue.promote().ticket_wanted
     redis.lpop(TICKETS)
-    assert queue.is_ticket_wanted()
+    assert queue.promote().ticket_wanted
     claim(queue, 2)
-    assert not queue.is_ticket_wanted()
+    assert not queue.promote().ticket_wanted
 
 
 def test_no_ticket_is_wanted_beyond_the_cap(redis: Redis, queue: Queue) -> None:
@@ -113,5 +113,5 @@ def test_work_behind_a_gate_wants_no_ticket(redis: Redis, queue: Queue) -> None:
     queue.submit(new_job())
     claim(queue)
 
-    assert not queue.is_ticket_wanted()
+    assert not queue.promote().ticket_wanted
     assert not queue.submit(new_job()).ticket_wanted

@@ -94,11 +94,13 @@ def test_each_script_is_sent_whole_once_and_by_its_digest_after_that(
     redis.script_flush()
     scripts = Scripts(redis, queue_name="genqueue")
 
-    assert scripts.run("wanted", ticket_cap=1) == 0
-    assert scripts.run("wanted", ticket_cap=1) == 0
+    if "server" in request.node.name:
+        redis.config_resetstat()
+    for _ in range(3):
+        assert scripts.run("check", held=[]) == []
     if "server" in request.node.name:
         stats = redis.info("commandstats")
-        assert stats["cmdstat_eval"]["calls"] >= 1
+        assert (stats["cmdstat_eval"]["calls"], stats["cmdstat_evalsha"]["calls"]) == (1, 3)
     with pytest.raises(NoScriptError):
         redis.evalsha("0" * 40, 0)
 
@@ -107,7 +109,7 @@ def test_queue_name_and_prefix_of_rq_reach_the_scripts(redis: Redis) -> None:
     queue = Queue(Scripts(redis, rq_prefix="{gq}:rq", queue_name="other"), ticket_cap=1)
     assert queue.submit(new_job()).ticket_wanted
     redis.lpush("{gq}:rq:queue:other", "t1")
-    assert not queue.is_ticket_wanted()
+    assert not queue.promote().ticket_wanted
     redis.set("{gq}:rq:suspended", 1)
     assert claim(queue).refused == "suspended"
     redis.delete("{gq}:rq:queue:other", "{gq}:rq:suspended")
