@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import count
 from typing import Final
@@ -28,6 +28,7 @@ TICK_BATCH: Final = 100
 """What one call of a tick's script does at most."""
 
 DRAIN_THREAD: Final = "drain"
+REPORT_THREAD: Final = "report-usage"
 DRAIN_BATCH: Final = 5
 """Attempts at once where a scheduler has to do a worker's work."""
 
@@ -67,6 +68,8 @@ def retry_job(job_id: str) -> int:
     done = runtime.queue.supersede(job_id, new_id, view.job.org_id, view.job.created_by)
     if done.answer is Answer.OK:
         logger.info("requeue: job %s is retried as %s", job_id, new_id)
+    elif done.answer is Answer.FINAL:
+        logger.warning("requeue: job %s is of a kind that is not retried", job_id)
     else:
         logger.warning("requeue: job %s was retried before, as %s", job_id, done.superseded_by)
     if done.ticket_wanted:
@@ -118,16 +121,36 @@ def tick_mirror() -> int:
     return total
 
 
+def tick_report_usage() -> int:
+    """What generations used is posted where the settings say (B17). Answers 1 where it began to:
+    a receiver that is slow must not hold up the other ticks."""
+    return _begin(REPORT_THREAD, _report_usage)
+
+
+def _report_usage() -> None:
+    for _ in _rounds():
+        try:
+            if maintenance.report_usage(_runtime()) < TICK_BATCH:
+                return
+        except StoreUnavailableError as error:
+            logger.warning("usage not reported: %s", error)
+            return
+
+
 def tick_drain() -> int:
     """Where no worker is up, this process works off a batch itself (A6; off by default). Answers
     1 where it began to. The batch has its own thread: it must not hold up the other ticks."""
-    if any(thread.name == DRAIN_THREAD for thread in threading.enumerate()):
-        return 0
     runtime = _runtime()
     if runtime.tickets.count_workers():
         return 0
-    work = partial(run_once, runtime, DRAIN_BATCH)
-    threading.Thread(target=work, name=DRAIN_THREAD, daemon=True).start()
+    return _begin(DRAIN_THREAD, partial(run_once, runtime, DRAIN_BATCH))
+
+
+def _begin(name: str, work: Callable[[], object]) -> int:
+    """Do `work` in a thread of that name; answers 0 where the one before has not ended."""
+    if any(thread.name == name for thread in threading.enumerate()):
+        return 0
+    threading.Thread(target=work, name=name, daemon=True).start()
     return 1
 
 

@@ -38,11 +38,11 @@ QUIET: Final = frozenset({"openai", "httpx", "httpx2", "httpcore", "httpcore2", 
 """Packages that log what they send and receive; from them only warnings are let through."""
 
 _SECRETS: Final = (
-    r"(?<![A-Za-z0-9])(?:gq_|sk-)[A-Za-z0-9_-]{8,}",
+    r"(?<![A-Za-z0-9])(?:gqt?_|sk-)[A-Za-z0-9_-]{8,}",
     r"(?:[Bb]earer|BEARER|[Bb]asic|BASIC)\s+[A-Za-z0-9._~+/=-]{8,}",
     r"(?<=://)[^/@\s\"]+(?=@)",
 )
-_MARKS: Final = ("gq_", "sk-", "://", "earer", "EARER", "asic", "ASIC")
+_MARKS: Final = ("gq_", "gqt_", "sk-", "://", "earer", "EARER", "asic", "ASIC")
 """What every text has that one of these could match: looking for them first costs a thirtieth."""
 
 _KEY_SHORTEST: Final = 8

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from jobs.runtime import Runtime
 from jobs.store.answers import Promoted, Reclaimed, Repaired
+from jobs.store.billing import Outbox
+from jobs.usage_reports import HttpCapture, report_waiting
 
 
 def promote(runtime: Runtime) -> Promoted:
@@ -45,3 +47,10 @@ def mirror(runtime: Runtime) -> int:
     """Show in RQ's failed registry what failed, and no longer what is not failed any more (X7);
     answers how many jobs and entries that were. Raises StoreUnavailableError."""
     return runtime.failed_tickets.mirror()
+
+
+def report_usage(runtime: Runtime) -> int:
+    """Post what generations used to the receiver that the settings name (B17); answers how many
+    events it took. Raises StoreUnavailableError."""
+    capture = HttpCapture(runtime.settings.capture_url)
+    return report_waiting(Outbox(runtime.redis), capture)

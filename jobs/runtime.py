@@ -12,14 +12,17 @@ from jobs.providers.registry import Providers, build_providers, load
 from jobs.settings import Settings, from_environment
 from jobs.store.connection import connect
 from jobs.store.credentials import Credentials
+from jobs.store.credits import Credits
 from jobs.store.events import Events
+from jobs.store.flags import WORKFLOWS_LLM_ACTION
+from jobs.store.generations import Generations
 from jobs.store.health import refuse_lossy
 from jobs.store.listing import Listing
 from jobs.store.mirror import Mirror
 from jobs.store.modes import Modes
 from jobs.store.queue import Queue
 from jobs.store.records import Records
-from jobs.store.scripts import Scripts
+from jobs.store.scripts import Scripts, SlotCaps
 from jobs.store.stats import Stats
 from jobs.store.upkeep import Upkeep
 from jobs.tickets import ISSUE_SOCKET_TIMEOUT_S, Tickets, connect_rq
@@ -39,6 +42,8 @@ class Runtime:
     modes: Modes
     upkeep: Upkeep
     stats: Stats
+    generations: Generations
+    credits: Credits
     credentials: Credentials
     tickets: Tickets
     failed_tickets: FailedTickets
@@ -57,7 +62,12 @@ def build(settings: Settings | None = None) -> Runtime:
     redis = connect(settings.redis_url)
     rq_redis = connect_rq(settings.redis_url)
     hasty_redis = connect_rq(settings.redis_url, socket_timeout_s=ISSUE_SOCKET_TIMEOUT_S)
-    scripts = Scripts(redis, rq_prefix=settings.rq_prefix, queue_name=settings.queue_name)
+    scripts = Scripts(
+        redis,
+        rq_prefix=settings.rq_prefix,
+        queue_name=settings.queue_name,
+        slots=SlotCaps(settings.generation_slots_per_team, settings.generation_slots),
+    )
     return Runtime(
         settings=settings,
         redis=redis,
@@ -69,6 +79,14 @@ def build(settings: Settings | None = None) -> Runtime:
         modes=Modes(redis),
         upkeep=Upkeep(scripts, ticket_cap=settings.ticket_cap),
         stats=Stats(redis),
+        generations=Generations(
+            redis,
+            scripts,
+            ticket_cap=settings.ticket_cap,
+            per_minute=settings.generations_per_minute,
+            flag=WORKFLOWS_LLM_ACTION,
+        ),
+        credits=Credits(redis),
         credentials=Credentials(redis),
         tickets=Tickets(hasty_redis, settings.queue_name),
         failed_tickets=FailedTickets(hasty_redis, settings.queue_name, Mirror(redis)),

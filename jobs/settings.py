@@ -56,6 +56,12 @@ def _name(text: str) -> str:
     return text
 
 
+def _model_name(text: str) -> str:
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("must be the id of a model")
+    return text
+
+
 def _one_of(*words: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         word = text.strip().lower()
@@ -163,6 +169,30 @@ class Settings:
     )
     stuck_after_s: int = _setting(
         "GENQUEUE_STUCK_AFTER_S", 900, _whole(10, 86400), "a silent job this old is stuck (A12)"
+    )
+    extraction_model: str = _setting(
+        "GENQUEUE_EXTRACTION_MODEL",
+        "gpt-5.6-luna",
+        _model_name,
+        "model of a generation's second pass, an id of the models file (B13)",
+    )
+    generation_slots: int = _setting(
+        "GENQUEUE_GENERATION_SLOTS", 30, _whole(1, 10_000), "generations that run at once (B18)"
+    )
+    generation_slots_per_team: int = _setting(
+        "GENQUEUE_GENERATION_SLOTS_PER_TEAM", 5, _whole(1, 10_000), "those of one team"
+    )
+    generations_per_minute: int = _setting(
+        "GENQUEUE_GENERATIONS_PER_MINUTE",
+        60,
+        _whole(1, 100_000),
+        "generations that a team may submit within 60 s (B8)",
+    )
+    capture_url: str = _setting(
+        "GENQUEUE_CAPTURE_URL",
+        "",
+        _http_url,
+        "where the usage of generations is posted as JSON (B17); none: only ledger and log",
     )
     ticket_cap: int = _setting(
         "GENQUEUE_TICKET_CAP", 16, _whole(1, 1000), "most tickets that wait at a time"

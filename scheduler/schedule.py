@@ -32,13 +32,16 @@ class Tick:
 
 
 def ticks(settings: Settings) -> tuple[Tick, ...]:
-    """The table. `drain` is in it where the settings ask for it (A6)."""
+    """The table. `report_usage` and `drain` are in it where the settings ask for
+    them (B17, A6)."""
     table: tuple[Tick, ...] = (
         Tick("promote", "jobs.entrypoints.tick_promote", 1),
         Tick("reclaim", "jobs.entrypoints.tick_reclaim", settings.sweep_interval_s),
         Tick("repair", "jobs.entrypoints.tick_repair", settings.sweep_interval_s),
         Tick("mirror", "jobs.entrypoints.tick_mirror", 1),
     )
+    if settings.capture_url:
+        table += (Tick("report_usage", "jobs.entrypoints.tick_report_usage", 2),)
     if settings.drain_interval_s:
         table += (Tick("drain", "jobs.entrypoints.tick_drain", settings.drain_interval_s),)
     return table

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from jobs.domain.errors import AttemptAbortedError, AttemptError, ErrorKind
+from jobs.domain.errors import AttemptAbortedError, AttemptError, ErrorKind, Fault
 
 
 class AbortScope:
@@ -55,7 +55,9 @@ class AbortScope:
             raise AttemptAbortedError(self._reason)
         if self.remaining_s() <= 0.0:
             raise AttemptError(
-                ErrorKind.TIMEOUT, f"the call did not end within {self._budget_s:g} s"
+                ErrorKind.TIMEOUT,
+                f"the call did not end within {self._budget_s:g} s",
+                fault=Fault.NO_ANSWER,
             )
 
     def wait(self, for_s: float) -> None:

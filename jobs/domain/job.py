@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from jobs.domain.errors import ErrorKind
+from jobs.domain.generation_codes import GenerationCode
 from jobs.domain.states import TERMINAL, State
 
 SCHEMA_VERSION: Final = 1
@@ -61,6 +62,33 @@ class NewJob:
 
 
 @dataclass(frozen=True, slots=True)
+class NewGeneration:
+    """A generation as submitted (B3), with its prompt. The id is made by the caller, so that a
+    submit that is sent twice is one job; it is the handle and the id of the job.
+
+    `target` is `provider:model` of pass 1, `second_target` that of pass 2, None where no fields
+    are asked for. `options` are kept with the job: invocation_id, hog_flow_id, output_fields.
+    `digest` is hex and stands for team, invocation and payload (B9). `reserve_usd_micros` is the
+    most that it may cost. `refusal` is the code with which it is refused once the gates before
+    it are passed (B5), None where it may run.
+    """
+
+    id: str
+    prompt_id: str
+    team_id: str
+    org_id: str
+    prompt_text: str
+    target: str
+    second_target: str | None
+    options: Mapping[str, Any]
+    digest: str
+    reserve_usd_micros: int
+    wake_token: str | None = None
+    refusal: GenerationCode | None = None
+    refusal_message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """The stored record (A2): every instant in milliseconds of the Redis clock, None = unset.
 
@@ -98,6 +126,8 @@ class Job:
     superseded_by: str | None = None
     root_id: str = ""
     outcome: State | None = None
+    team_id: str | None = None
+    reserved_usd_micros: int | None = None
 
     @property
     def is_terminal(self) -> bool:

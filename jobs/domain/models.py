@@ -7,13 +7,22 @@ every problem at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Self, TypeVar, cast
-from urllib.parse import urlsplit
+from itertools import pairwise
+from typing import Any, Final, Self, cast
 
 from jobs.domain.entities import Usage
 from jobs.domain.errors import ModelUnknownError, SettingsInvalidError
+from jobs.domain.file_table import (
+    Table,
+    is_base_url,
+    is_bool,
+    is_name,
+    is_price,
+    is_text_list,
+    matches,
+)
 
 TARGET_MAX_BYTES: Final = 64
 TOKENS_PER_PRICE: Final = 1_000_000
@@ -24,7 +33,7 @@ MAX_TOKENS_PARAMETERS: Final = ("max_tokens", "max_completion_tokens")
 _PROVIDER_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _MODEL_ID: Final = re.compile(r"[A-Za-z0-9._:/-]+")
 _ENV_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*_API_KEY")
-_FILE_KEYS: Final = frozenset({"default_model", "providers", "models"})
+_FILE_KEYS: Final = frozenset({"default_model", "providers", "models", "generations"})
 _PROVIDER_KEYS: Final = frozenset({"type", "base_url", "api_key_env"})
 _MODEL_KEYS: Final = frozenset(
     {
@@ -39,8 +48,7 @@ _MODEL_KEYS: Final = frozenset(
 _SUPPORTS_KEYS: Final = frozenset(
     {"strict_schema", "temperature", "reasoning_efforts", "max_tokens_parameter"}
 )
-
-T = TypeVar("T")
+_GENERATIONS_KEYS: Final = frozenset({"default_model", "picker"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +96,25 @@ class ModelSpec:
         """`provider:id`: at most 64 bytes of `[A-Za-z0-9._:/-]`, the lane a job waits in."""
         return f"{self.provider}:{self.id}"
 
+    @property
+    def is_priced(self) -> bool:
+        """Whether both prices are written down, so that a call can be billed."""
+        return None not in (self.input_usd_micros_per_mtok, self.output_usd_micros_per_mtok)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelRegistry:
-    """All models of the models file, in its order, and the providers that serve them."""
+    """All models of the models file, in its order, and the providers that serve them.
+
+    `picker` are the ids that the generation step offers, in groups by provider, cheapest first
+    within a group; `generation_default` is the one that is chosen where nobody chose (B20).
+    """
 
     providers: Mapping[str, ProviderSpec]
     models: Mapping[str, ModelSpec]
     default_model: str
+    picker: tuple[str, ...]
+    generation_default: str
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any]) -> Self:
@@ -105,7 +124,7 @@ class ModelRegistry:
         point at nothing, ids that occur twice.
         """
         problems: list[str] = []
-        _Table("the file", mapping, problems).refuse_others(_FILE_KEYS)
+        Table("the file", mapping, problems).refuse_others(_FILE_KEYS)
         providers = _parse_providers(mapping.get("providers"), problems)
         models = _parse_models(mapping.get("models"), providers, problems)
         default_model = mapping.get("default_model")
@@ -113,9 +132,18 @@ class ModelRegistry:
             problems.append("default_model: must be the id of a model")
         elif default_model not in models and not problems:
             problems.append(f"default_model: no model {default_model!r}")
+        picker, chosen = _parse_generations(mapping.get("generations", {}), models, problems)
         if problems:
             raise SettingsInvalidError(problems)
-        return cls(providers, models, cast("str", default_model))
+        default = cast("str", default_model)
+        return cls(providers, models, default, picker, chosen or default)
+
+    @property
+    def generation_models(self) -> Mapping[str, ModelSpec]:
+        """The models that a generation may ask for: those with a price, since the others can't
+        be billed (B17). The picker is a part of them, so that a new picker breaks no saved
+        workflow (B20)."""
+        return {model_id: spec for model_id, spec in self.models.items() if spec.is_priced}
 
     def resolve(self, model_id: str) -> ModelSpec:
         """The model that callers know as `model_id`. Raises ModelUnknownError."""
@@ -146,69 +174,6 @@ def cost_usd_micros(spec: ModelSpec, usage: Usage) -> int | None:
     return -(-total // TOKENS_PER_PRICE)
 
 
-class _Table:
-    """One table of the file: answers values that fit and notes what does not."""
-
-    def __init__(self, where: str, values: Mapping[str, Any], problems: list[str]) -> None:
-        self.where = where
-        self._values = values
-        self._problems = problems
-
-    def refuse_others(self, known: frozenset[str]) -> None:
-        """Note every key that is not `known`."""
-        for key in self._values:
-            if key not in known:
-                self.note(f"unknown key {key!r}")
-
-    def note(self, problem: str) -> None:
-        """Add a problem of this table."""
-        self._problems.append(f"{self.where}: {problem}")
-
-    def take(self, key: str, fits: Callable[[Any], bool], expected: str, default: T) -> T:
-        """The value of `key`; `default` where it is left out or (noted) does not fit."""
-        if key not in self._values:
-            return default
-        value = self._values[key]
-        if not fits(value):
-            self.note(f"{key} must be {expected}")
-            return default
-        return cast("T", value)
-
-
-def _is_base_url(value: Any) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        parts = urlsplit(value)
-        has_port_or_none = parts.port is None or parts.port > 0
-    except ValueError:
-        return False
-    # Credentials in an address would end up in logs; a query would be lost.
-    is_plain = not (parts.username or parts.password or parts.query or parts.fragment)
-    is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
-    return is_http and is_plain and has_port_or_none and value.isascii() and value.isprintable()
-
-
-def _is_price(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_text_list(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) and item for item in value)
-
-
-def _matches(pattern: re.Pattern[str]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, str) and pattern.fullmatch(value) is not None
-
-
-def _is_model_name(value: Any) -> bool:
-    return isinstance(value, str) and value != "" and value.isprintable()
-
-
 def _parse_providers(tables: Any, problems: list[str]) -> dict[str, ProviderSpec]:
     if not isinstance(tables, Mapping) or not tables:
         problems.append("providers: must be tables like [providers.NAME], at least one")
@@ -216,28 +181,28 @@ def _parse_providers(tables: Any, problems: list[str]) -> dict[str, ProviderSpec
     providers = {}
     for name, table in tables.items():
         where = f"providers.{name}"
-        if not _matches(_PROVIDER_NAME)(name):
+        if not matches(_PROVIDER_NAME)(name):
             problems.append(f"{where}: a name is letters, digits and . _ -")
         elif not isinstance(table, Mapping):
             problems.append(f"{where}: must be a table")
         else:
             providers[name] = _parse_provider(
-                name, _Table(where, table, problems), table.get("type")
+                name, Table(where, table, problems), table.get("type")
             )
     return providers
 
 
-def _parse_provider(name: str, table: _Table, kind: Any) -> ProviderSpec:
+def _parse_provider(name: str, table: Table, kind: Any) -> ProviderSpec:
     table.refuse_others(_PROVIDER_KEYS)
     base_url: str | None = table.take(
         "base_url",
-        _is_base_url,
+        is_base_url,
         "an http or https address without user, query or fragment",
         None,
     )
     api_key_env: str | None = table.take(
         "api_key_env",
-        _matches(_ENV_NAME),
+        matches(_ENV_NAME),
         "the name of an environment variable, ending in _API_KEY",
         None,
     )
@@ -263,7 +228,7 @@ def _parse_models(
             continue
         model_id = values.get("id")
         where = f"model {model_id!r}" if isinstance(model_id, str) else f"models[{position}]"
-        table = _Table(where, values, problems)
+        table = Table(where, values, problems)
         spec = _parse_model(table, values, problems)
         if spec is None:
             continue
@@ -277,15 +242,15 @@ def _parse_models(
     return models
 
 
-def _parse_model(table: _Table, values: Mapping[str, Any], problems: list[str]) -> ModelSpec | None:
+def _parse_model(table: Table, values: Mapping[str, Any], problems: list[str]) -> ModelSpec | None:
     table.refuse_others(_MODEL_KEYS)
     price = "a whole number of micro-dollars, 0 or more"
     prices: list[int | None] = [
-        table.take(f"{side}_usd_micros_per_mtok", _is_price, price, None)
+        table.take(f"{side}_usd_micros_per_mtok", is_price, price, None)
         for side in ("input", "output")
     ]
     supports = _parse_supports(f"{table.where}: supports", values.get("supports", {}), problems)
-    provider_model: str | None = table.take("provider_model", _is_model_name, "a name", None)
+    provider_model: str | None = table.take("provider_model", is_name, "a name", None)
     model_id, provider = values.get("id"), values.get("provider")
     has_id = isinstance(model_id, str) and _MODEL_ID.fullmatch(model_id) is not None
     if not has_id:
@@ -299,14 +264,14 @@ def _parse_model(table: _Table, values: Mapping[str, Any], problems: list[str]) 
 
 
 def _parse_supports(where: str, values: Any, problems: list[str]) -> ModelFeatures:
-    table = _Table(where, values if isinstance(values, Mapping) else {}, problems)
+    table = Table(where, values if isinstance(values, Mapping) else {}, problems)
     if not isinstance(values, Mapping):
         table.note("must be a table")
     table.refuse_others(_SUPPORTS_KEYS)
-    efforts: list[str] = table.take("reasoning_efforts", _is_text_list, "a list of names", [])
+    efforts: list[str] = table.take("reasoning_efforts", is_text_list, "a list of names", [])
     return ModelFeatures(
-        strict_schema=table.take("strict_schema", _is_bool, "true or false", False),
-        temperature=table.take("temperature", _is_bool, "true or false", True),
+        strict_schema=table.take("strict_schema", is_bool, "true or false", False),
+        temperature=table.take("temperature", is_bool, "true or false", True),
         reasoning_efforts=tuple(efforts),
         max_tokens_parameter=table.take(
             "max_tokens_parameter",
@@ -315,3 +280,50 @@ def _parse_supports(where: str, values: Any, problems: list[str]) -> ModelFeatur
             MAX_TOKENS_PARAMETERS[0],
         ),
     )
+
+
+def _parse_generations(
+    values: Any, models: Mapping[str, ModelSpec], problems: list[str]
+) -> tuple[tuple[str, ...], str | None]:
+    """The picker, and the model that it begins with where the file names one."""
+    table = Table("generations", values if isinstance(values, Mapping) else {}, problems)
+    if not isinstance(values, Mapping):
+        table.note("must be a table")
+    table.refuse_others(_GENERATIONS_KEYS)
+    picker: list[str] = table.take("picker", is_text_list, "a list of ids of models", [])
+    default: str | None = table.take("default_model", is_name, "the id of a model", None)
+    for position, model_id in enumerate(picker):
+        _note_unusable(model_id, models, table)
+        if model_id in picker[:position]:
+            table.note(f"the picker has {model_id!r} twice")
+    if default is not None and default not in picker:
+        _note_unusable(default, models, table)
+        if picker:
+            table.note(f"default_model {default!r} is not in the picker")
+    _note_disorder([models[model_id] for model_id in picker if model_id in models], table)
+    return tuple(picker), default
+
+
+def _note_unusable(model_id: str, models: Mapping[str, ModelSpec], table: Table) -> None:
+    spec = models.get(model_id)
+    if spec is None:
+        table.note(f"no model {model_id!r}")
+    elif not spec.is_priced:
+        table.note(f"model {model_id!r} has no price, so it can't be billed")
+
+
+def _note_disorder(picked: Sequence[ModelSpec], table: Table) -> None:
+    """Note what breaks the picker's order. A generation is mostly paid for what it writes, so
+    the price of output counts, and that of input where the former is the same."""
+    ended_groups: set[str] = set()
+    for before, spec in pairwise(picked):
+        if spec.provider != before.provider:
+            ended_groups.add(before.provider)
+            if spec.provider in ended_groups:
+                table.note(f"the picker has {spec.id!r} apart from its provider's other models")
+        elif before.is_priced and spec.is_priced and _price_order(spec) < _price_order(before):
+            table.note(f"the picker has {spec.id!r} after {before.id!r}, which costs more")
+
+
+def _price_order(spec: ModelSpec) -> tuple[int, int]:
+    return spec.output_usd_micros_per_mtok or 0, spec.input_usd_micros_per_mtok or 0

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jobs.domain.billing import Bill
 from jobs.domain.entities import Response
 from jobs.domain.errors import ErrorKind
+from jobs.domain.generation_codes import GenerationCode
+
+
+@dataclass(frozen=True, slots=True)
+class Cooldown:
+    """A provider asked for a pause: nothing more goes to `target` for `for_ms` (X15)."""
+
+    target: str
+    for_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +26,21 @@ class Succeeded:
 
 
 @dataclass(frozen=True, slots=True)
+class Generated:
+    """Both passes are done; `envelope` is `{text, fields}` as compact JSON (B14)."""
+
+    envelope: str
+    bill: Bill
+
+
+@dataclass(frozen=True, slots=True)
 class Retry:
     """Try again after `after_ms` milliseconds; the attempt counts (A10)."""
 
     kind: ErrorKind
     message: str
     after_ms: int
+    cooldown: Cooldown | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +49,18 @@ class Snooze:
 
     reason: str
     after_ms: int
+    bill: Bill | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """No further attempt helps, or none is left."""
+    """No further attempt helps, or none is left. A generation has its `code` (B6) as well."""
 
     kind: ErrorKind
     message: str
+    code: GenerationCode | None = None
+    bill: Bill | None = None
+    cooldown: Cooldown | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +68,7 @@ class Abandoned:
     """The lease is no longer ours: nothing may be written, and nothing is."""
 
     reason: str
+    bill: Bill | None = None
 
 
-Outcome = Succeeded | Retry | Snooze | Failed | Abandoned
+Outcome = Succeeded | Generated | Retry | Snooze | Failed | Abandoned

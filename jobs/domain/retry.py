@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from jobs.domain.errors import AttemptError, ErrorKind
-from jobs.domain.outcome import Failed, Retry
+from jobs.domain.errors import AttemptError, ErrorKind, Fault
+from jobs.domain.outcome import Cooldown, Failed, Retry
 
 Jitter = Callable[[float], float]
 """Given a spread in seconds, answers a value from 0 up to that spread."""
@@ -22,6 +22,10 @@ RETRY_AFTER_MAX_S: Final = 3600.0
 RATE_LIMIT_FLOOR_S: Final = 60.0
 RATE_LIMIT_SPREAD_S: Final = 15.0
 RETRY_AFTER_SPREAD: Final = 0.25
+
+COOLDOWN_UNNAMED_S: Final = 10.0
+"""So long nothing more goes to a provider that is too busy and does not say for how long."""
+
 _DELTA_SECONDS: Final = re.compile(r"[0-9]{1,10}(\.[0-9]{1,6})?")
 
 
@@ -62,12 +66,26 @@ def _named_wait_s(retry_after_s: float, jitter: Jitter) -> float:
     return wait_s + jitter(max(1.0, wait_s * RETRY_AFTER_SPREAD))
 
 
-def decide(error: AttemptError, attempt: int, max_attempts: int, jitter: Jitter) -> Retry | Failed:
-    """What becomes of a job whose attempt `attempt` of `max_attempts` failed (A9, A10, A13)."""
+def decide(
+    error: AttemptError, attempt: int, max_attempts: int, jitter: Jitter, target: str
+) -> Retry | Failed:
+    """What becomes of a job whose attempt `attempt` of `max_attempts` failed (A9, A10, A13), and
+    of others for the same `target` (X15)."""
+    cooldown = cooldown_of(error, target)
     if not error.kind.is_retryable or attempt >= max_attempts:
-        return Failed(error.kind, error.message)
+        return Failed(error.kind, error.message, cooldown=cooldown)
     wait_s = backoff_s(error.kind, attempt + 1, error.retry_after_s, jitter)
-    return Retry(error.kind, error.message, after_ms=math.ceil(wait_s * 1000))
+    return Retry(error.kind, error.message, after_ms=math.ceil(wait_s * 1000), cooldown=cooldown)
+
+
+def cooldown_of(error: AttemptError, target: str) -> Cooldown | None:
+    """The pause that a 429 or an overloaded provider asks of everybody: its Retry-After, at most
+    an hour (X15); None for any other failure."""
+    if error.kind is not ErrorKind.RATE_LIMIT and error.fault is not Fault.OVERLOADED:
+        return None
+    named_s = error.retry_after_s
+    wait_s = COOLDOWN_UNNAMED_S if named_s is None else min(named_s, RETRY_AFTER_MAX_S)
+    return Cooldown(target, math.ceil(wait_s * 1000)) if wait_s > 0 else None
 
 
 def parse_retry_after(value: str | None, now: datetime) -> float | None:

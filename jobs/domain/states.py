@@ -91,4 +91,5 @@ class Answer(StrEnum):
     MISSING = "MISSING"
     WRONG_STATE = "WRONG_STATE"
     LEASE_LOST = "LEASE_LOST"
+    FINAL = "FINAL"
     DUPLICATE = "DUPLICATE"

@@ -6,58 +6,59 @@ HTML, `{}`, `null`, refusals and cut-off texts.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from jobs.domain.entities import Usage
-from jobs.domain.errors import AttemptError, ErrorKind
+from jobs.domain.errors import AttemptError, ErrorKind, Fault
+from jobs.domain.storable_text import storable
 from jobs.domain.strict_json import parse_strict
 from jobs.providers.base import Completion
 from jobs.providers.errors import bounded
 
 NAME_MAX_CHARS: Final = 200
 TOKENS_MAX: Final = 2**53
+_UNKNOWN: Final = Usage(None, None)
 
 # What servers say where they mean that the model came to its end by itself.
 _FINISHED: Final = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence"})
 _CUT_OFF: Final = frozenset({"length", "max_tokens", "model_length"})
 
-# Redis and UTF-8 take no lone surrogate, and tools take no NUL: both become U+FFFD.
-_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
-
-
-def storable(text: str) -> str:
-    """`text` with NUL and lone surrogates replaced by U+FFFD."""
-    return _UNSTORABLE.sub("\ufffd", text)
-
 
 def read_answer(body: bytes, request_id: str | None, asked_model: str) -> Completion:
     """The completion in `body`; `request_id` is that of the HTTP answer, else the body's own id
-    counts (A15). Raises AttemptError: parse, or provider_4xx for a refusal."""
+    counts (A15). Raises AttemptError: parse, or provider_4xx for a refusal, with its fault and
+    with the usage that the body names, since an answer of no use is paid for as well."""
     answer = _parse(body)
+    usage = _usage(answer.get("usage"))
+    text, finish_reason = _text(answer, None if usage == _UNKNOWN else usage)
+    return Completion(
+        text=storable(text),
+        model=_name(answer.get("model")) or asked_model,
+        provider_request_id=_name(request_id) or _name(answer.get("id")),
+        finish_reason=finish_reason,
+        usage=usage,
+    )
+
+
+def _text(answer: Mapping[str, Any], usage: Usage | None) -> tuple[str, str]:
+    """The text and why it ended, where it ended by itself."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise _malformed("it has no choices")
+        raise _malformed("it has no choices", usage)
     choice = choices[0]
     message = choice.get("message")
     if not isinstance(message, dict):
-        raise _malformed("it has no message")
+        raise _malformed("it has no message", usage)
     finish_reason = choice.get("finish_reason")
-    _refuse_unwilling(message, finish_reason)
-    _refuse_unfinished(finish_reason)
+    _refuse_unwilling(message, finish_reason, usage)
+    _refuse_unfinished(finish_reason, usage)
     content = message.get("content")
     if not isinstance(content, str):
-        raise _malformed("its content is no text")
+        raise _malformed("its content is no text", usage)
     if not content.strip():
-        raise _malformed("its text is empty")
-    return Completion(
-        text=storable(content),
-        model=_name(answer.get("model")) or asked_model,
-        provider_request_id=_name(request_id) or _name(answer.get("id")),
-        finish_reason=str(finish_reason),
-        usage=_usage(answer.get("usage")),
-    )
+        raise _malformed("its text is empty", usage)
+    return content, str(finish_reason)
 
 
 def _parse(body: bytes) -> Mapping[str, Any]:
@@ -72,26 +73,33 @@ def _parse(body: bytes) -> Mapping[str, Any]:
     return answer
 
 
-def _refuse_unwilling(message: Mapping[str, Any], finish_reason: object) -> None:
+def _refuse_unwilling(
+    message: Mapping[str, Any], finish_reason: object, usage: Usage | None
+) -> None:
     if message.get("refusal"):
-        raise AttemptError(ErrorKind.PROVIDER_4XX, "refused: the model declined to answer")
-    if finish_reason == "content_filter":
-        raise AttemptError(
-            ErrorKind.PROVIDER_4XX, "refused: the provider's content filter stopped the answer"
-        )
+        reason = "the model declined to answer"
+    elif finish_reason == "content_filter":
+        reason = "the provider's content filter stopped the answer"
+    else:
+        return
+    raise AttemptError(
+        ErrorKind.PROVIDER_4XX, f"refused: {reason}", fault=Fault.REFUSED, usage=usage
+    )
 
 
-def _refuse_unfinished(finish_reason: object) -> None:
+def _refuse_unfinished(finish_reason: object, usage: Usage | None) -> None:
     if not isinstance(finish_reason, str):
-        raise _malformed("it gives no finish reason, so it may be cut off")
+        raise _malformed("it gives no finish reason, so it may be cut off", usage)
     if finish_reason in _CUT_OFF:
-        raise AttemptError(ErrorKind.PARSE, "the answer was cut off at max_tokens")
+        message = "the answer was cut off at max_tokens"
+        raise AttemptError(ErrorKind.PARSE, message, fault=Fault.CUT_OFF, usage=usage)
     if finish_reason not in _FINISHED:
-        raise _malformed("its finish reason is none of a finished text")
+        raise _malformed("its finish reason is none of a finished text", usage)
 
 
-def _malformed(reason: str) -> AttemptError:
-    return AttemptError(ErrorKind.PARSE, bounded(f"the answer is no chat completion: {reason}"))
+def _malformed(reason: str, usage: Usage | None = None) -> AttemptError:
+    message = bounded(f"the answer is no chat completion: {reason}")
+    return AttemptError(ErrorKind.PARSE, message, fault=Fault.MALFORMED, usage=usage)
 
 
 def _name(value: object) -> str | None:
@@ -103,7 +111,7 @@ def _name(value: object) -> str | None:
 
 def _usage(usage: object) -> Usage:
     if not isinstance(usage, dict):
-        return Usage(None, None)
+        return _UNKNOWN
     return Usage(_tokens(usage.get("prompt_tokens")), _tokens(usage.get("completion_tokens")))
 
 

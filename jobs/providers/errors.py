@@ -13,10 +13,14 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from jobs.domain.errors import AttemptError, ErrorKind
+from jobs.domain.entities import Usage
+from jobs.domain.errors import AttemptError, ErrorKind, Fault
 from jobs.domain.retry import parse_retry_after
 
 MESSAGE_MAX_CHARS: Final = 300
+
+# Of a call that never left: there is nothing that anybody could have counted.
+_NOTHING_SENT: Final = Usage(0, 0)
 
 # What is no HTTP error by its number alone. Every other 4xx and every 3xx is provider_4xx.
 _KIND_OF_STATUS: Final = MappingProxyType(
@@ -61,7 +65,8 @@ def status_error(
     status: int, codes: Sequence[object], retry_after_s: float | None = None
 ) -> AttemptError:
     """The failure behind an answer with `status`; `codes` are the provider's code, type and
-    parameter as they came, of any type. Quota and billing codes are auth, never a rate limit."""
+    parameter as they came, of any type. Quota and billing codes are auth, never a rate limit.
+    A provider that has too much to do says so by 529, or by a 503 that names a wait."""
     names = [code for code in codes if isinstance(code, str) and _is_code(code)]
     detail = ", ".join(dict.fromkeys(names))
     suffix = f" ({detail})" if detail else ""
@@ -72,18 +77,31 @@ def status_error(
     kind = kind_of_status(status)
     what = "a redirect, which is not followed" if 300 <= status < 400 else "an error"
     message = bounded(f"provider answered {status}, {what}{suffix}")
-    return AttemptError(kind, message, retry_after_s)
+    is_overloaded = status == 529 or (status == 503 and retry_after_s is not None)
+    fault = Fault.OVERLOADED if is_overloaded else Fault.NONE
+    return AttemptError(kind, message, retry_after_s, fault=fault)
 
 
 def timeout_error() -> AttemptError:
     """The provider could not be reached in time; the deadline of the attempt is not over."""
-    return AttemptError(ErrorKind.TIMEOUT, "no connection to the provider in time")
+    return AttemptError(
+        ErrorKind.TIMEOUT,
+        "no connection to the provider in time",
+        fault=Fault.NO_ANSWER,
+        usage=_NOTHING_SENT,
+    )
 
 
-def connection_error(reason: str) -> AttemptError:
+def connection_error(reason: str, *, was_sent: bool) -> AttemptError:
     """No answer: name lookup, refusal, TLS, a broken connection, a broken HTTP answer. It is
-    as retryable as a 5xx, which it mostly is with a proxy in between. `reason` is ours."""
-    return AttemptError(ErrorKind.PROVIDER_5XX, bounded(f"no answer from the provider: {reason}"))
+    as retryable as a 5xx, which it mostly is with a proxy in between. `reason` is ours. What
+    `was_sent` may have been answered, and paid for, without us hearing of it."""
+    return AttemptError(
+        ErrorKind.PROVIDER_5XX,
+        bounded(f"no answer from the provider: {reason}"),
+        fault=Fault.NO_ANSWER,
+        usage=None if was_sent else _NOTHING_SENT,
+    )
 
 
 def unexpected_error(error: Exception) -> AttemptError:

@@ -7,6 +7,9 @@ Tests and demonstrations script it by directives in the prompt:
     [[mock error=rate_limit retry_after=3]]    fail with that kind, and that wait in seconds
     [[mock error=provider_5xx times=2]]        fail the first two calls of this prompt, then answer
     [[mock delay=0.1 error=timeout]]           fail after 0.1 s
+    [[mock fault=refused]]                     answer, but as a model does that declines
+    [[mock fault=cut_off]]                     answer, but be cut off at the limit
+    [[mock fault=malformed]]                   answer what can't be read
 
 `times` is counted per process. An unknown word is a provider_4xx that names it.
 """
@@ -19,10 +22,11 @@ import re
 import threading
 import uuid
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from jobs.domain.entities import Usage
-from jobs.domain.errors import AttemptError, ErrorKind
+from jobs.domain.errors import AttemptError, ErrorKind, Fault
 from jobs.providers.base import Call, Completion
 from jobs.providers.scope import scoped
 
@@ -32,15 +36,24 @@ _MARK: Final = "[[mock "
 _DIRECTIVE: Final = re.compile(r"\[\[mock ([^\]]*)\]\]")
 _SECONDS: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 _KINDS: Final = frozenset(ErrorKind)
+_KIND_OF_FAULT: Final = MappingProxyType(
+    {
+        Fault.REFUSED: ErrorKind.PROVIDER_4XX,
+        Fault.CUT_OFF: ErrorKind.PARSE,
+        Fault.MALFORMED: ErrorKind.PARSE,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class MockScript:
-    """What a prompt asks of the mock: wait, then fail or answer; `times` None fails always."""
+    """What a prompt asks of the mock: wait, then fail, answer with a fault or answer; `times`
+    None fails always. An `error` goes before a `fault`: it is no answer at all."""
 
     delay_s: float = 0.0
     hangs: bool = False
     error: ErrorKind | None = None
+    fault: Fault = Fault.NONE
     retry_after_s: float | None = None
     times: int | None = None
 
@@ -76,26 +89,32 @@ class MockProvider:
         prompt = call.messages[-1].content if call.messages else ""
         encoded = prompt.encode("utf-8", "replace")
         digest = hashlib.blake2b(encoded, digest_size=6).hexdigest()
-        if _MARK in prompt:
-            self._perform(parse_script(prompt), digest)
         words = len(prompt.split())
         text = _text_for(call, digest, words)
+        usage = Usage(prompt_tokens=words, completion_tokens=len(text.split()))
+        if _MARK in prompt:
+            self._perform(parse_script(prompt), digest, usage)
         return Completion(
             text=text,
             model=call.model,
             provider_request_id=f"mock-{uuid.uuid4().hex}",
             finish_reason="stop",
-            usage=Usage(prompt_tokens=words, completion_tokens=len(text.split())),
+            usage=usage,
         )
 
-    def _perform(self, script: MockScript, digest: str) -> None:
+    def _perform(self, script: MockScript, digest: str, usage: Usage) -> None:
         with scoped() as scope:
             if script.hangs:
                 scope.wait(scope.remaining_s())
             if script.delay_s:
                 scope.wait(script.delay_s)
-        if script.error is not None and self._is_to_fail(script.times, digest):
+        is_faulty = script.error is not None or script.fault is not Fault.NONE
+        if not is_faulty or not self._is_to_fail(script.times, digest):
+            return
+        if script.error is not None:
             raise AttemptError(script.error, "the mock was told to fail", script.retry_after_s)
+        kind, message = _KIND_OF_FAULT[script.fault], f"the mock was told to be {script.fault}"
+        raise AttemptError(kind, message, fault=script.fault, usage=usage)
 
     def _is_to_fail(self, times: int | None, digest: str) -> bool:
         if times is None:
@@ -126,6 +145,8 @@ def _parse_word(word: str) -> tuple[str, Any]:
         return "hangs", True
     if key == "error" and value in _KINDS:
         return "error", ErrorKind(value)
+    if key == "fault" and value in _KIND_OF_FAULT:
+        return "fault", Fault(value)
     if key in ("delay", "retry_after") and _SECONDS.fullmatch(value):
         return f"{key}_s", float(value)
     if key == "times" and value.isascii() and value.isdigit() and len(value) <= 6:

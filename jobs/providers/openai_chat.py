@@ -16,8 +16,9 @@ import openai
 
 from jobs.domain.errors import AttemptAbortedError, AttemptError
 from jobs.domain.models import ModelFeatures, ModelSpec, ProviderSpec
+from jobs.domain.storable_text import storable
 from jobs.providers.base import Call, Completion
-from jobs.providers.chat_answer import read_answer, storable
+from jobs.providers.chat_answer import read_answer
 from jobs.providers.errors import (
     connection_error,
     retry_after_s,
@@ -134,14 +135,19 @@ def _failure_of(error: Exception) -> AttemptError:
     if isinstance(error, openai.APITimeoutError):
         return timeout_error()
     if isinstance(error, openai.APIConnectionError):
-        return connection_error(_reason_of(error.__cause__))
+        cause = error.__cause__
+        return connection_error(_reason_of(cause), was_sent=not _is_connect_error(cause))
     if isinstance(error, openai.APIStatusError):
         return _status_failure_of(error)
     return unexpected_error(error)
 
 
+def _is_connect_error(cause: BaseException | None) -> bool:
+    return isinstance(cause, httpx2.ConnectError)
+
+
 def _reason_of(cause: BaseException | None) -> str:
-    if isinstance(cause, httpx2.ConnectError):
+    if _is_connect_error(cause):
         # Our own words, from jobs.providers.network.
         return str(cause)
     if isinstance(cause, httpx2.ProtocolError):

@@ -15,7 +15,7 @@ from typing import Final
 import httpcore2
 import httpx2
 
-from jobs.domain.errors import AttemptError, ErrorKind
+from jobs.domain.errors import AttemptError, ErrorKind, Fault
 from jobs.providers.network import ScopedBackend
 from jobs.providers.tls import SharedTls
 
@@ -99,7 +99,11 @@ class ProviderTransport(httpx2.BaseTransport):
         encoding = response.headers.get("content-encoding", "identity").lower()
         if encoding != "identity":
             body.close()
-            raise AttemptError(ErrorKind.PARSE, "the answer is compressed, which was not asked for")
+            raise AttemptError(
+                ErrorKind.PARSE,
+                "the answer is compressed, which was not asked for",
+                fault=Fault.MALFORMED if answer.status < 300 else Fault.NONE,
+            )
         return response
 
     def close(self) -> None:
@@ -137,7 +141,9 @@ class _BoundedBody(httpx2.SyncByteStream):
                 else:
                     self.close()
                     raise AttemptError(
-                        ErrorKind.PARSE, f"the answer is longer than {ANSWER_MAX_BYTES} bytes"
+                        ErrorKind.PARSE,
+                        f"the answer is longer than {ANSWER_MAX_BYTES} bytes",
+                        fault=Fault.MALFORMED,
                     )
 
     def close(self) -> None:

@@ -52,6 +52,8 @@ def job_from_fields(
         superseded_by=fields.get("superseded_by"),
         root_id=fields.get("root_id", job_id),
         outcome=State(fields["outcome"]) if "outcome" in fields else None,
+        team_id=fields.get("team_id"),
+        reserved_usd_micros=_int(fields, "reserved"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Who may call? API keys, hashed at rest and compared in constant time (X12)."""
+"""Who may call? API keys and team tokens, hashed at rest, compared in constant time (X12, B2)."""
 
 from __future__ import annotations
 
@@ -18,35 +18,39 @@ from jobs.store import keys
 from jobs.store.connection import store_errors
 
 KEY_PREFIX: Final = "gq"
+TEAM_PREFIX: Final = "gqt"
 CACHE_S: Final = 5.0
 """A revoked key stops working within this time (it is the only delay of a revocation)."""
 
 CACHE_MAX: Final = 10_000
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_.-]{1,32}")
-_KEY: Final = re.compile(r"gq_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
+_KEY: Final = re.compile(r"(gqt?)_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """On whose behalf a call is made."""
+    """On whose behalf a call is made: a user's, or a team's, whose `user_id` is empty."""
 
     key_id: str
     org_id: str
     user_id: str
+    team_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A stored API key, without its secret."""
+    """A stored API key or team token, without its secret."""
 
     key_id: str
     org_id: str
     user_id: str
     created_at_ms: int
+    team_id: str | None = None
 
 
 class Credentials:
-    """API keys of the form `gq_<id>_<secret>`; Redis holds the SHA-256 of the secret only.
+    """API keys of the form `gq_<id>_<secret>` and team tokens, `gqt_<id>_<secret>`; Redis holds
+    the SHA-256 of the secret only.
 
     `clock` is monotonic seconds.
     """
@@ -65,6 +69,14 @@ class Credentials:
         for name, value in (("org", org_id), ("user", user_id)):
             if not NAME_PATTERN.fullmatch(value):
                 raise ValueError(f"{name} must be 1 to 32 letters, digits, '_', '.' or '-'")
+        return self._store(org_id, user_id, None)
+
+    def create_for_team(self, team_id: str, org_id: str) -> tuple[Credential, str]:
+        """Make a token of a team that is there (B2); the second value is the only sight of the
+        secret there will be."""
+        return self._store(org_id, "", team_id)
+
+    def _store(self, org_id: str, user_id: str, team_id: str | None) -> tuple[Credential, str]:
         key_id = "".join(secrets.choice("abcdefghijklmnopqrstuvwxyz0123456789") for _ in range(12))
         secret = secrets.token_urlsafe(32)
         with store_errors():
@@ -77,14 +89,17 @@ class Credentials:
                 "user_id": user_id,
                 "created_at": created_at_ms,
             }
+            if team_id is not None:
+                fields["team_id"] = team_id
             pipe.hset(keys.CREDENTIAL(key_id), mapping=fields)
             pipe.sadd(keys.CREDENTIALS(), key_id)
             pipe.execute()
-        credential = Credential(key_id, org_id, user_id, created_at_ms)
-        return credential, f"{KEY_PREFIX}_{key_id}_{secret}"
+        credential = Credential(key_id, org_id, user_id, created_at_ms, team_id)
+        prefix = KEY_PREFIX if team_id is None else TEAM_PREFIX
+        return credential, f"{prefix}_{key_id}_{secret}"
 
     def list(self) -> list[Credential]:
-        """Every key, oldest first."""
+        """Every key and token, oldest first."""
         with store_errors():
             ids = sorted(cast("set[str]", self._redis.smembers(keys.CREDENTIALS())))
             pipe = self._redis.pipeline(transaction=False)
@@ -92,14 +107,20 @@ class Credentials:
                 pipe.hgetall(keys.CREDENTIAL(key_id))
             rows = pipe.execute()
         found = [
-            Credential(key_id, row["org_id"], row["user_id"], int(row["created_at"]))
+            Credential(
+                key_id,
+                row["org_id"],
+                row["user_id"],
+                int(row["created_at"]),
+                row.get("team_id"),
+            )
             for key_id, row in zip(ids, rows, strict=True)
             if row
         ]
         return sorted(found, key=lambda credential: credential.created_at_ms)
 
     def revoke(self, key_id: str) -> bool:
-        """End a key; False where there is none. Web processes notice within `CACHE_S`."""
+        """End a key or token; False where there is none. Web processes notice within `CACHE_S`."""
         with store_errors():
             pipe = self._redis.pipeline(transaction=True)
             pipe.delete(keys.CREDENTIAL(key_id))
@@ -117,14 +138,17 @@ class Credentials:
         cached = self._cache.get(digest)
         if cached and now_s - cached[0] < CACHE_S:
             return cached[1]
-        key_id, secret = parts.groups()
+        prefix, key_id, secret = parts.groups()
         with store_errors():
             row = cast("dict[str, str]", self._redis.hgetall(keys.CREDENTIAL(key_id)))
         stored = row.get("sha256", "0" * 64)
-        if not hmac.compare_digest(stored.encode(), _digest(secret).encode()) or not row:
+        is_secret = hmac.compare_digest(stored.encode(), _digest(secret).encode())
+        # A token is no key under another prefix.
+        is_kind = (prefix == TEAM_PREFIX) == ("team_id" in row)
+        if not (row and is_secret and is_kind):
             self._cache.pop(digest, None)
             return None
-        identity = Identity(key_id, row["org_id"], row["user_id"])
+        identity = Identity(key_id, row["org_id"], row["user_id"], row.get("team_id"))
         with self._lock:
             if len(self._cache) >= CACHE_MAX:
                 self._cache.clear()

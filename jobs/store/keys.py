@@ -27,6 +27,34 @@ TOMBSTONE_TTL_MS: Final = 30 * 86_400_000
 
 BOOKED_TTL_MS: Final = 86_400_000
 
+PENDING_TTL_MS: Final = 600_000
+"""The record of a pending generation: longer than one waits and runs (B10)."""
+
+SUCCESS_TTL_MS: Final = 600_000
+FAILURE_TTL_MS: Final = 300_000
+
+QUEUE_MOST_MS: Final = 90_000
+"""A generation that waited so long is not collected any more: it ends unpaid (B11)."""
+
+SLOT_TTL_MS: Final = 120_000
+"""A slot that nobody frees ends so late: after the hard limit of its call (B18)."""
+
+WAKES_TTL_MS: Final = 600_000
+WAKES_KEPT: Final = 10_000
+
+CREDITS_LEDGER_KEPT: Final = 10_000
+"""So many rows a team's ledger of credits keeps, the newest."""
+
+BILLING_KEPT: Final = 100_000
+"""Events that wait to be reported at most, about 60 MB. The oldest go first, since a receiver has
+least use for them; of what they tell, credits and ledgers keep what was spent."""
+
+GENERATION_BUCKETS_MS: Final = (
+    *(100, 250, 500, 1_000, 2_500, 5_000),
+    *(10_000, 20_000, 40_000, 60_000, 90_000),
+)
+"""Upper edges of the histograms of generations, in ms (B22)."""
+
 MIRROR_KEPT: Final = 1_000
 """RQ's failed registry shows the newest failed jobs up to this many."""
 
@@ -95,6 +123,33 @@ CLAIM = Key("claim", "claim:%s", "list", "jobs taken under a claim token", "2 mi
 IDEMPOTENCY = Key(
     "idempotency", "idem:%s", "string", "payload hash|job|prompt", "24 h after the job's end"
 )
+GENERATION = Key(
+    "generation", "generation:%s", "hash", "its answer, also to resubmits", "10 min, failed 5 min"
+)
+GENERATION_OF = Key(
+    "generation_of", "generation_of:%s", "string", "digest of a submit to its generation", "with it"
+)
+WAITERS = Key("waiters", "generation:%s:waiters", "set", "wake tokens, 16 at most", "10 min")
+WAKES = Key("wakes", "wakes", "stream", "ended generations with their waiters", "10 min")
+EXPIRING = Key("expiring", "expiring", "zset", "queued job by ms from which it ends", "empty")
+SLOTS = Key("slots", "slots", "zset", "lease of a generation by ms of its end", "2 min")
+TEAM_SLOTS = Key("team_slots", "slots:%s", "zset", "those of one team", "2 min")
+COOLDOWNS = Key("cooldowns", "cooldowns", "zset", "target by ms until which it pauses", "the last")
+SUBMITS = Key("submits", "submits:%s", "zset", "a team's submits of the last minute", "1 min")
+CREDITS = Key(
+    "credits", "credits:%s", "hash", "an org's cap, spent, reserved, unsettled", "operator"
+)
+TEAM_CREDITS = Key(
+    "team_credits", "team_credits:%s", "hash", "a team's spent, reserved, unsettled", "operator"
+)
+CREDITS_LEDGER = Key(
+    "credits_ledger", "credits_ledger:%s", "list", "at_ms|event JSON, newest first", "operator"
+)
+BILLING = Key("billing", "billing", "list", "events that are still to be reported", "tick")
+GENERATION_STATS = Key(
+    "generation_stats", "generation_stats", "hash", "counts and histograms of all", "never"
+)
+
 EVENTS = Key("events", "events:%s", "stream", "an org's moves, id `seq-0`", "1 h after the last")
 CHANGED = Key("changed", "changed:%s", "zset", "an org's jobs by last event", "archive")
 
@@ -118,15 +173,50 @@ SCRATCH = Key(
     "scratch", "scratch", "string", "marks a database that a proof took, by its time in s", "proof"
 )
 
-CREDENTIAL = Key("credential", "key:%s", "hash", "API key: SHA-256, org, user", "revoke")
-CREDENTIALS = Key("credentials", "keys", "set", "ids of API keys", "revoke")
+CREDENTIAL = Key(
+    "credential", "key:%s", "hash", "API key or team token: SHA-256, org, user or team", "revoke"
+)
+CREDENTIALS = Key("credentials", "keys", "set", "ids of API keys and team tokens", "revoke")
+TEAM = Key("team", "team:%s", "hash", "a team: its org, created_at in ms", "operator")
+TEAMS = Key("teams", "teams", "set", "ids of teams", "operator")
+FLAG = Key("flag", "flag:%s", "set", "orgs that have the feature", "operator")
 
 ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Key))
 
 
-def lane(org_id: str, kind: str, target: str) -> str:
+def lane(
+    org_id: str,
+    kind: str,
+    target: str,
+    team_id: str | None = None,
+    second_target: str | None = None,
+) -> str:
     """The name of the lane in which such a job waits; scripts build the same (`lane_of`)."""
-    return f"{org_id}|{kind}|{target}"
+    team = f"{org_id}/{team_id}" if team_id else org_id
+    targets = f"{target}>{second_target}" if second_target else target
+    return f"{team}|{kind}|{targets}"
+
+
+_LIMITS: Final = {
+    "SLOT": SCORE_SLOT,
+    "EVENTS_TTL_MS": EVENTS_TTL_MS,
+    "EVENTS_KEPT": EVENTS_KEPT,
+    "IDEMPOTENCY_TTL_MS": IDEMPOTENCY_TTL_MS,
+    "CLAIM_TTL_MS": CLAIM_TTL_MS,
+    "TOMBSTONE_TTL_MS": TOMBSTONE_TTL_MS,
+    "BOOKED_TTL_MS": BOOKED_TTL_MS,
+    "MIRROR_KEPT": MIRROR_KEPT,
+    "PENDING_TTL_MS": PENDING_TTL_MS,
+    "SUCCESS_TTL_MS": SUCCESS_TTL_MS,
+    "FAILURE_TTL_MS": FAILURE_TTL_MS,
+    "QUEUE_MOST_MS": QUEUE_MOST_MS,
+    "SLOT_TTL_MS": SLOT_TTL_MS,
+    "WAKES_TTL_MS": WAKES_TTL_MS,
+    "WAKES_KEPT": WAKES_KEPT,
+    "CREDITS_LEDGER_KEPT": CREDITS_LEDGER_KEPT,
+    "BILLING_KEPT": BILLING_KEPT,
+}
+"""What the scripts get to know by the same name."""
 
 
 def lua_table(used: Container[str]) -> str:
@@ -140,12 +230,7 @@ def lua_table(used: Container[str]) -> str:
             lines.append(f"function K.{key.name}(part) return '{head}' .. part .. '{tail}' end")
         else:
             lines.append(f"function K.{key.name}() return '{key()}' end")
-    lines.append(f"local SLOT = {SCORE_SLOT}")
-    lines.append(f"local EVENTS_TTL_MS = {EVENTS_TTL_MS}")
-    lines.append(f"local EVENTS_KEPT = {EVENTS_KEPT}")
-    lines.append(f"local IDEMPOTENCY_TTL_MS = {IDEMPOTENCY_TTL_MS}")
-    lines.append(f"local CLAIM_TTL_MS = {CLAIM_TTL_MS}")
-    lines.append(f"local TOMBSTONE_TTL_MS = {TOMBSTONE_TTL_MS}")
-    lines.append(f"local BOOKED_TTL_MS = {BOOKED_TTL_MS}")
-    lines.append(f"local MIRROR_KEPT = {MIRROR_KEPT}")
+    lines += [f"local {name} = {value}" for name, value in _LIMITS.items()]
+    edges = ",".join(str(edge) for edge in GENERATION_BUCKETS_MS)
+    lines.append(f"local GENERATION_BUCKETS_MS = {{{edges}}}")
     return "\n".join(lines) + "\n"

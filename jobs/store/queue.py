@@ -13,7 +13,9 @@ from jobs.domain.errors import (
     IdempotencyKeyReusedError,
     RelatedEntityMissingError,
 )
+from jobs.domain.generation_codes import GenerationCode
 from jobs.domain.job import SCHEMA_MIN, SCHEMA_VERSION, Attempt, NewJob
+from jobs.domain.outcome import Cooldown
 from jobs.domain.states import Answer
 from jobs.store.answers import (
     Claimed,
@@ -161,6 +163,8 @@ class Queue:
             text=response.text,
             source_refs=_json(response.source_refs),
             ledger=_json(usage),
+            envelope="",
+            bill="",
             ticket_cap=self._ticket_cap,
             response=[
                 part
@@ -171,21 +175,63 @@ class Queue:
         )
         return _settled(reply)
 
-    def book(self, job_id: str, attempt: int, response: Response) -> Answer:
+    def succeed_generation(self, job_id: str, token: str, envelope: str, bill: str) -> Settled:
+        """End a generation with its envelope (B14); `bill` is `bill_text`."""
+        reply = self._scripts.run(
+            "succeed",
+            id=job_id,
+            token=token,
+            response_id="",
+            text="",
+            source_refs="",
+            ledger="",
+            envelope=envelope,
+            bill=bill,
+            ticket_cap=self._ticket_cap,
+            response=[],
+        )
+        return _settled(reply)
+
+    def book(self, job_id: str, attempt: int, response: Response) -> Settled:
         """Book what a call used whose answer comes too late to be anybody's (X16)."""
-        word = self._scripts.run(
+        reply = self._scripts.run(
             "book",
             id=job_id,
             attempt=attempt,
             response_id=response.id,
             ledger=_json(_usage(response)),
+            bill="",
+            token="",
+            ticket_cap=self._ticket_cap,
         )
-        return Answer(word)
+        return _settled(reply)
+
+    def book_generation(self, job_id: str, token: str, bill: str) -> Settled:
+        """A call of a generation that was taken away from its worker is over: its slots are
+        free, and what it used is booked (B18, X16)."""
+        reply = self._scripts.run(
+            "book",
+            id=job_id,
+            attempt="",
+            response_id=token,
+            ledger="",
+            bill=bill,
+            token=token,
+            ticket_cap=self._ticket_cap,
+        )
+        return _settled(reply)
 
     def retry(
-        self, job_id: str, token: str, kind: ErrorKind, message: str, after_ms: int
+        self,
+        job_id: str,
+        token: str,
+        kind: ErrorKind,
+        message: str,
+        after_ms: int,
+        cooldown: Cooldown | None = None,
     ) -> Settled:
-        """Put a failed attempt back for another one, `after_ms` from now (A10)."""
+        """Put a failed attempt back for another one, `after_ms` from now (A10); others wait for
+        the end of `cooldown` (X15)."""
         reply = self._scripts.run(
             "retry",
             id=job_id,
@@ -193,11 +239,14 @@ class Queue:
             kind=kind,
             message=_kept(message, MESSAGE_MAX),
             after_ms=after_ms,
+            **_cooldown(cooldown),
             ticket_cap=self._ticket_cap,
         )
         return _settled(reply)
 
-    def snooze(self, job_id: str, token: str, reason: str, after_ms: int) -> Settled:
+    def snooze(
+        self, job_id: str, token: str, reason: str, after_ms: int, bill: str = ""
+    ) -> Settled:
         """Put an attempt back, `after_ms` from now, without counting it (A2)."""
         reply = self._scripts.run(
             "snooze",
@@ -205,18 +254,33 @@ class Queue:
             token=token,
             reason=_kept(reason, REASON_MAX),
             after_ms=after_ms,
+            bill=bill,
             ticket_cap=self._ticket_cap,
         )
         return _settled(reply)
 
-    def fail(self, job_id: str, token: str, kind: ErrorKind, message: str) -> Settled:
-        """End a running attempt and its job with an error."""
+    def fail(
+        self,
+        job_id: str,
+        token: str,
+        kind: ErrorKind,
+        message: str,
+        *,
+        code: GenerationCode | None = None,
+        bill: str = "",
+        cooldown: Cooldown | None = None,
+    ) -> Settled:
+        """End a running attempt and its job with an error; a generation has its code and its
+        bill. Others wait for the end of `cooldown` (X15)."""
         reply = self._scripts.run(
             "fail",
             id=job_id,
             token=token,
             kind=kind,
             message=_kept(message, MESSAGE_MAX),
+            code=code,
+            bill=bill,
+            **_cooldown(cooldown),
             ticket_cap=self._ticket_cap,
         )
         return _settled(reply)
@@ -244,7 +308,8 @@ class Queue:
         return _settled(reply)
 
     def supersede(self, job_id: str, new_id: str, org_id: str, user_id: str) -> Superseded:
-        """Replace an ended job by the new job `new_id` for the same prompt (A16)."""
+        """Replace an ended job by the new job `new_id` for the same prompt (A16). A generation is
+        not retried: nobody would collect it (FINAL)."""
         reply = self._scripts.run(
             "supersede",
             id=job_id,
@@ -290,6 +355,12 @@ class Queue:
             since_ms=int(reply[4]) if reply[4] else None,
             dangling=int(reply[5]),
         )
+
+
+def _cooldown(cooldown: Cooldown | None) -> dict[str, str | int]:
+    if cooldown is None:
+        return {"cooldown_target": "", "cooldown_ms": 0}
+    return {"cooldown_target": cooldown.target, "cooldown_ms": cooldown.for_ms}
 
 
 def _flat(held: Mapping[str, str]) -> list[str]:

@@ -7,9 +7,9 @@ A script's header is its signature; the loader binds the names and refuses wrong
     -- Returns OK, MISSING, WRONG_STATE or LEASE_LOST; writes nothing unless OK.
 
 A last name that ends in `*` takes any number of values. In front of each script the loader
-puts the key table (keys.py), the prelude, and locals that carry the argument names; of table
-and prelude only what the script uses, since Redis runs all of it at every call (a script with
-the whole of it cost 38 us before its first command, with its own part about 10).
+puts the key table (keys.py), the prelude (prelude/*.lua), and locals that carry the argument
+names; of table and prelude only what the script uses, since Redis runs all of it at every call
+(a script with the whole of it cost 38 us before its first command, with its own part about 10).
 """
 
 from __future__ import annotations
@@ -91,6 +91,18 @@ class _Prelude:
         return self.functions.keys() & set(re.findall(r"\w+", text))
 
 
+PRELUDE: Final = ("records", "lanes", "gates", "generations", "moves")
+"""The files of the prelude, in the order in which they use each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotCaps:
+    """How many generations run at once: of one team, and in all (B18)."""
+
+    team: int = 5
+    all: int = 30
+
+
 def _split_prelude(text: str) -> _Prelude:
     """Cut the prelude at its `local function NAME` and `local NAME =` blocks."""
     blocks = re.split(r"(?m)^(?=local (?:function )?[A-Za-z_]+\b)", text)
@@ -130,6 +142,7 @@ def _read(name: str) -> str:
 
 VERBS: Final = (
     "submit",
+    "submit_generation",
     "claim",
     "renew",
     "check",
@@ -156,10 +169,18 @@ VERBS: Final = (
 class Scripts:
     """All scripts, run by name against one Redis."""
 
-    def __init__(self, redis: Redis, *, rq_prefix: str = "rq", queue_name: str) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        *,
+        rq_prefix: str = "rq",
+        queue_name: str,
+        slots: SlotCaps = SlotCaps(),
+    ) -> None:
         self._redis = redis
-        prelude = _split_prelude(_read("prelude"))
+        prelude = _split_prelude("".join(_read(f"prelude/{name}") for name in PRELUDE))
         rq_table = _rq_table(rq_prefix, queue_name)
+        rq_table += f"local SLOTS = {{team={slots.team}, all={slots.all}}}\n"
         self._scripts = {verb: _load(verb, prelude, rq_table) for verb in VERBS}
 
     def run(self, verb: str, **arguments: Any) -> Any:

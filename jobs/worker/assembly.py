@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import random
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from jobs import logs
 from jobs.domain.job import PRIORITY_MAX, Kind
 from jobs.runtime import Runtime
-from jobs.worker.attempt import AttemptRunner
+from jobs.usage_reports import log_usage
+from jobs.worker.attempt import AttemptRunner, Handler
+from jobs.worker.handlers.generation import GenerationHandler
 from jobs.worker.handlers.prompt import PromptHandler
 from jobs.worker.heartbeat import Heartbeat
 from jobs.worker.pool import WorkPool
@@ -51,12 +54,13 @@ def assemble(
     )
     runner = AttemptRunner(
         runtime.queue,
-        {Kind.PROMPT: PromptHandler(runtime.models, runtime.providers)},
+        handlers_of(runtime),
         heartbeat,
-        call_budget_s=settings.call_budget_s,
         patience_s=settings.stuck_after_s,
         jitter=lambda spread_s: random.uniform(0.0, spread_s),
         issue_ticket=runtime.tickets.issue,
+        report=log_usage,
+        is_captured=bool(settings.capture_url),
     )
     parent_pid = os.getppid()
     pool = WorkPool(
@@ -74,6 +78,19 @@ def assemble(
     )
     heartbeat.start()
     return Crew(pool, runner, heartbeat)
+
+
+def handlers_of(runtime: Runtime) -> Mapping[Kind, Handler]:
+    """Who does which kind of job."""
+    settings = runtime.settings
+    return {
+        Kind.PROMPT: PromptHandler(
+            runtime.models, runtime.providers, budget_s=settings.call_budget_s
+        ),
+        Kind.GENERATION: GenerationHandler(
+            runtime.models, runtime.providers, settings.extraction_model
+        ),
+    }
 
 
 def _leave_later(heartbeat: Heartbeat, job_id: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from jobs import logs, metrics
 from jobs.domain.abort import AbortScope, entered
-from jobs.domain.entities import Response
+from jobs.domain.billing import Bill
 from jobs.domain.errors import (
     AttemptAbortedError,
     AttemptError,
@@ -18,10 +18,19 @@ from jobs.domain.errors import (
     StoreUnavailableError,
 )
 from jobs.domain.job import Attempt, Kind
-from jobs.domain.outcome import Abandoned, Failed, Outcome, Retry, Snooze, Succeeded
+from jobs.domain.outcome import (
+    Abandoned,
+    Failed,
+    Generated,
+    Outcome,
+    Retry,
+    Snooze,
+    Succeeded,
+)
 from jobs.domain.retry import Jitter, decide
 from jobs.domain.states import Answer
 from jobs.store.answers import Settled
+from jobs.store.bills import bill_text, events_of
 from jobs.store.queue import Queue
 from jobs.worker.heartbeat import Heartbeat
 
@@ -34,18 +43,32 @@ SETTLE_PAUSE_MAX_S: Final = 2.0
 
 
 class Handler(Protocol):
-    """What a kind of job does; raises AttemptError or AttemptAbortedError."""
+    """What a kind of job does; may raise AttemptError or AttemptAbortedError."""
 
-    def __call__(self, attempt: Attempt) -> Response:
-        """The response to `attempt`."""
+    @property
+    def budget_s(self) -> float:
+        """The wall clock of an attempt, in seconds."""
         ...
+
+    def __call__(self, attempt: Attempt) -> Outcome:
+        """How `attempt` ended."""
+        ...
+
+
+def aborted(scope: AbortScope, bill: Bill | None = None) -> Snooze | Abandoned:
+    """How an attempt ends whose scope was aborted: back to the queue where its worker leaves,
+    else it is nobody's any more."""
+    if scope.reason == SHUTDOWN:
+        return Snooze(SHUTDOWN, after_ms=0, bill=bill)
+    return Abandoned(scope.reason, bill=bill)
 
 
 class AttemptRunner:
     """Runs claimed attempts, each in the thread that calls `run`.
 
-    `call_budget_s` bounds one call (A11). `patience_s` is how long a finished attempt keeps
-    trying to be written while Redis is away: a paid answer must survive an outage.
+    `patience_s` is how long a finished attempt keeps trying to be written while Redis is away:
+    a paid answer must survive an outage. `report` gets the usage of what was settled (B17);
+    `is_captured` puts it where the clock takes it from as well.
     """
 
     def __init__(
@@ -54,23 +77,25 @@ class AttemptRunner:
         handlers: Mapping[Kind, Handler],
         heartbeat: Heartbeat,
         *,
-        call_budget_s: float,
         patience_s: float,
         jitter: Jitter,
         issue_ticket: Callable[[], None],
+        report: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _events: None,
+        is_captured: bool = False,
     ) -> None:
         self._queue = queue
         self._handlers = handlers
         self._heartbeat = heartbeat
-        self._call_budget_s = call_budget_s
         self._patience_s = patience_s
         self._jitter = jitter
         self._issue_ticket = issue_ticket
+        self._report = report
+        self._is_captured = is_captured
         self._leaving = threading.Event()
 
-    def scope(self) -> AbortScope:
-        """A fresh scope for one attempt; its time begins now."""
-        return AbortScope(self._call_budget_s)
+    def scope(self, attempt: Attempt) -> AbortScope:
+        """A fresh scope for an attempt, as long as its kind may take; its time begins now."""
+        return AbortScope(self._handlers[attempt.job.kind].budget_s)
 
     def leave(self) -> None:
         """Stop waiting for a Redis that is away: the process has to end."""
@@ -99,11 +124,9 @@ class AttemptRunner:
         try:
             with entered(scope):
                 scope.check()
-                return Succeeded(self._handlers[job.kind](attempt))
+                return self._handlers[job.kind](attempt)
         except AttemptAbortedError:
-            if scope.reason == SHUTDOWN:
-                return Snooze(SHUTDOWN, after_ms=0)
-            return Abandoned(scope.reason)
+            return aborted(scope)
         except AttemptError as error:
             failure = error
         except Exception as error:
@@ -112,7 +135,7 @@ class AttemptRunner:
             name = type(error).__name__
             logger.error("attempt of job %s raised %s", job.id, name, exc_info=error)
             failure = AttemptError(ErrorKind.UNKNOWN, f"unexpected {name}")
-        return decide(failure, job.attempt, job.max_attempts, self._jitter)
+        return decide(failure, job.attempt, job.max_attempts, self._jitter, job.target)
 
     def _settle(self, attempt: Attempt, outcome: Outcome) -> Settled | None:
         """Write the outcome; None where Redis stayed away for longer than our patience."""
@@ -133,21 +156,45 @@ class AttemptRunner:
         match outcome:
             case Succeeded(response):
                 return self._queue.succeed(job_id, token, response)
-            case Retry(kind, message, after_ms):
-                return self._queue.retry(job_id, token, kind, message, after_ms)
-            case Snooze(reason, after_ms):
-                return self._queue.snooze(job_id, token, reason, after_ms)
-            case Failed(kind, message):
-                return self._queue.fail(job_id, token, kind, message)
+            case Generated(envelope, bill):
+                return self._queue.succeed_generation(
+                    job_id, token, envelope, self._bill(attempt, bill)
+                )
+            case Retry(kind, message, after_ms, cooldown):
+                return self._queue.retry(job_id, token, kind, message, after_ms, cooldown)
+            case Snooze(reason, after_ms, bill):
+                return self._queue.snooze(
+                    job_id, token, reason, after_ms, self._bill(attempt, bill)
+                )
+            case Failed(kind, message, code, bill, cooldown):
+                return self._queue.fail(
+                    job_id,
+                    token,
+                    kind,
+                    message,
+                    code=code,
+                    bill=self._bill(attempt, bill),
+                    cooldown=cooldown,
+                )
             case Abandoned():
                 return None
 
-    def _book(self, attempt: Attempt, outcome: Succeeded) -> None:
-        """The answer is nobody's any more; that it was paid for stays true (X16)."""
+    def _bill(self, attempt: Attempt, bill: Bill | None) -> str:
+        return bill_text(attempt.job, bill, is_captured=self._is_captured)
+
+    def _book(self, attempt: Attempt, outcome: Outcome) -> Settled | None:
+        """The outcome is nobody's any more; that it was paid for stays true (X16), and a call
+        that is over holds no slot (B18)."""
+        job = attempt.job
         try:
-            self._queue.book(attempt.job.id, attempt.job.attempt, outcome.response)
+            if isinstance(outcome, Succeeded):
+                return self._queue.book(job.id, job.attempt, outcome.response)
+            if job.kind is Kind.GENERATION:
+                bill = self._bill(attempt, _bill_of(outcome))
+                return self._queue.book_generation(job.id, attempt.token, bill)
         except StoreUnavailableError as error:
-            logger.warning("late usage of job %s not booked: %s", attempt.job.id, error)
+            logger.warning("late usage of job %s not booked: %s", job.id, error)
+        return None
 
     def _announce(
         self, attempt: Attempt, outcome: Outcome, settled: Settled | None, took_s: float
@@ -164,11 +211,18 @@ class AttemptRunner:
         level = logging.INFO if word == Answer.OK else logging.WARNING
         message = "job %s attempt %d: %s %s"
         logger.log(level, message, job.id, job.attempt, verb, word, extra={"fields": fields})
-        is_refused = settled is not None and settled.answer != Answer.OK
-        if isinstance(outcome, Succeeded) and is_refused:
-            self._book(attempt, outcome)
+        is_lost = isinstance(outcome, Abandoned)
+        if is_lost or (settled is not None and settled.answer != Answer.OK):
+            settled = self._book(attempt, outcome)
+        self._report(events_of(job, _bill_of(outcome)))
         if settled and settled.ticket_wanted:
             try:
                 self._issue_ticket()
             except StoreUnavailableError as error:
                 logger.warning("no ticket issued: %s", error)
+
+
+def _bill_of(outcome: Outcome) -> Bill | None:
+    if isinstance(outcome, Generated | Failed | Snooze | Abandoned):
+        return outcome.bill
+    return None

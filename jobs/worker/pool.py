@@ -232,7 +232,7 @@ class WorkPool:
             self._due_at_s = due_at_s
 
     def _start(self, ticket: OpenTicket, attempt: Attempt) -> None:
-        scope = self._runner.scope()
+        scope = self._runner.scope(attempt)
         ticket.running[attempt.job.id] = (attempt, scope)
         if self._is_handing_back:
             # Leased while `hand_back` looked over what ran: it goes back as well.

@@ -15,6 +15,12 @@ from jobs.store import keys
 OWNED = {key.name for key in keys.ALL if key.end != "never"}
 """Families whose end is a rule (see keys.py) rather than a TTL."""
 
+ENDS_BY_ITSELF = (
+    *(keys.CLAIM, keys.EVENTS, keys.GENERATION, keys.GENERATION_OF, keys.WAITERS, keys.WAKES),
+    *(keys.SLOTS, keys.TEAM_SLOTS, keys.COOLDOWNS, keys.SUBMITS),
+)
+"""Families that promise a TTL from their first moment."""
+
 _RQ_PREFIX = "rq:"
 
 
@@ -40,7 +46,7 @@ def keys_without_end(redis: Redis) -> set[str]:
         if name.startswith(_RQ_PREFIX):
             continue
         family = family_of(name)
-        if family is None or (family in (keys.CLAIM, keys.EVENTS) and redis.ttl(name) < 0):
+        if family is None or (family in ENDS_BY_ITSELF and redis.ttl(name) < 0):
             leaked.add(name)
     return leaked
 
@@ -93,11 +99,21 @@ def _membership_problems(redis: Redis, records: dict[str, dict[str, str]]) -> li
                 fine = not where
         if not fine:
             problems.append(f"{record['state']} job {job_id} is in {where}")
-        lane = keys.READY(keys.lane(record["org_id"], record["kind"], record["target"]))
+        lane = keys.READY(_lane_of(record))
         if where and where[0].startswith(keys.READY("")) and where[0] != lane:
             problems.append(f"job {job_id} waits in {where[0]} and not in {lane}")
     problems += [f"{where} holds {job_id}, which is no job" for job_id, where in places.items()]
     return problems
+
+
+def _lane_of(record: dict[str, str]) -> str:
+    return keys.lane(
+        record["org_id"],
+        record["kind"],
+        record["target"],
+        record.get("team_id"),
+        record.get("second_target"),
+    )
 
 
 def _lane_problems(redis: Redis) -> list[str]:

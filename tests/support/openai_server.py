@@ -27,8 +27,8 @@ import ssl
 import struct
 import sys
 import threading
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -160,6 +160,9 @@ class OpenAIServer:
         self.request_count = 0
         self.arrivals = threading.Semaphore(0)
         self.scheme = "http"
+        self.group_of: Callable[[Request], str] = lambda _request: ""
+        self.group_max: Counter[str] = Counter()
+        self._in_group: Counter[str] = Counter()
         self._concurrent = 0
         self._next: deque[Reply] = deque()
         self._by_model: dict[str, Reply] = {}
@@ -206,6 +209,9 @@ class OpenAIServer:
         self.arrivals.release()
         self._concurrent += 1
         self.concurrent_max = max(self.concurrent_max, self._concurrent)
+        group = self.group_of(request)
+        self._in_group[group] += 1
+        self.group_max[group] = max(self.group_max[group], self._in_group[group])
         try:
             reply = self._reply_to(request)
             if reply.delay_s:
@@ -213,6 +219,7 @@ class OpenAIServer:
             return await _perform(reply, request, reader, writer)
         finally:
             self._concurrent -= 1
+            self._in_group[group] -= 1
 
     def _reply_to(self, request: Request) -> Reply:
         if self._next:

@@ -8,10 +8,11 @@ if job.state == 'cancelled' then return {'OK', 0} end
 if ENDED[job.state] then return {'WRONG_STATE', 0} end
 local now = now_ms()
 if job.state == 'running' then
-  leave_running(job)
+  leave_running(job, now)
 else
   leave_queue(job)
 end
+job.ending = {message = 'This generation was cancelled before it had finished.'}
 audit(job, 'cancel', reason, now)
 move(job, 'cancelled', 'cancel', now, reason, {})
 return settled(ticket_cap, now)

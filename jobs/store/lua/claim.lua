@@ -21,12 +21,8 @@ local function set_aside_response(job)
   call('HSET', K.response(old), 'state_class', 'superseded')
 end
 
-local function next_due()
-  return call('ZRANGE', K.scheduled(), 0, 0, 'WITHSCORES')[2]
-end
-
 local function ended(more, now, jobs, due)
-  local reply = {'OK', due or '', call('GET', K.swept_at()) or '', more, int(now)}
+  local reply = {'OK', due and int(due) or '', call('GET', K.swept_at()) or '', more, int(now)}
   for _, job in ipairs(jobs) do reply[#reply + 1] = job end
   return reply
 end
@@ -40,22 +36,22 @@ if known[1] then
     local r = call('HMGET', K.job(id), 'state', 'worker_claim', 'prompt_id')
     if r[1] == 'running' and r[2] == lease then jobs[#jobs + 1] = answer(id, lease, r[3]) end
   end
-  return ended(0, now, jobs, next_due())
+  return ended(0, now, jobs, next_due(now))
 end
 if call('EXISTS', RQ.suspended) == 1 then return {'REFUSED', 'suspended'} end
 if worker ~= '' and call('HEXISTS', RQ.worker .. worker, 'shutdown_requested_date') == 1 then
   return {'REFUSED', 'shutdown'}
 end
 
-local due = next_due()
-local is_due = due and tonumber(due) <= now
+local due = next_due(now)
+local is_due = due and due <= now
 local found = is_due or call('EXISTS', K.turns(), K.released()) > 0
 if not found then return ended(0, now, {}, due) end
 call('SET', K.claimed_at(), int(now)) -- at maxmemory this refuses the claim as a whole
 local more = 0
 if is_due then
   if promote_due(now, DUE) == DUE then more = 1 end
-  due = next_due()
+  due = next_due(now)
 end
 
 release_some(20, now)
@@ -72,9 +68,11 @@ while #taken < want do
     break
   end
   local lane = head[1]
-  local gate = shut_gate(lane)
+  local gate = shut_gate(lane, now)
   if gate then
     shut_lane(lane, gate, head[2])
+    local reason = string.match(gate, '^(%a+_slots)')
+    if reason then tally('limit:' .. reason) end
   else
     local id = call('ZPOPMIN', K.ready(lane))[1]
     local job = id and fetch(id)
@@ -84,11 +82,14 @@ while #taken < want do
     elseif runs and job.schema_version > tonumber(schema_max) then
       -- of a newer release: left for a worker that knows it
       call('ZADD', K.scheduled(), int(now + 60000), id)
+    elseif runs and job.expires_at and job.expires_at <= now then
+      expire(job, 'timeout', 'nothing could run it while somebody waited for it', now)
     elseif runs then
       if job.supersedes then set_aside_response(job) end
       local lease = token .. '.' .. (#taken + 1)
       call('ZADD', K.running(), int(now + tonumber(window_ms)), id)
       call('HINCRBY', K.running_by_org(), job.org_id, 1)
+      if job.kind == 'generation' then begin_generation(job, lease, now) end
       move(job, 'running', 'claim', now, '', {'worker_claim', lease, 'claimed_at', int(now),
         'started_at', int(now), 'running_heartbeat_at', int(now)})
       taken[#taken + 1] = job

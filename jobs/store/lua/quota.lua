@@ -6,5 +6,5 @@ if most == '' then
 else
   call('HSET', K.quotas(), org_id, most)
 end
-reopen_gate('org_quota:' .. org_id)
+reopen_gate('org_quota:' .. org_id, now_ms())
 return {'OK', opened > 0 and ticket_wanted(ticket_cap) or 0}

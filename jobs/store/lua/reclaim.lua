@@ -26,7 +26,7 @@ for _, id in ipairs(ended) do
     call('ZREM', K.running(), id)
     dangling = dangling + 1
   else
-    leave_running(job)
+    leave_running(job, now)
     local fields = {'last_token', job.worker_claim, 'last_verb', 'reclaim'}
     local endless = job.kind == 'escalation'
     local young = now - job.started_at < tonumber(ceiling_ms)
@@ -37,6 +37,7 @@ for _, id in ipairs(ended) do
       requeued = requeued + 1
     else
       note_error(job, 'stuck', 'the last attempt stopped renewing its lease', fields)
+      job.ending = {code = 'deadline_exceeded'}
       audit(job, 'reclaim', 'stuck', now)
       move(job, 'failed', 'reclaim', now, 'worker_crash', fields)
       failed = failed + 1

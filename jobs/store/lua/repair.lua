@@ -39,6 +39,8 @@ local function look_at(id)
       opened = opened + 1
     end
     mended = mended + 1
+  elseif job.state == 'queued' and job.expires_at then
+    mended = mended + call('ZADD', K.expiring(), 'NX', int(job.expires_at), id)
   elseif job.state == 'running' and not call('ZSCORE', K.running(), id) then
     call('ZADD', K.running(), int(now + tonumber(window_ms)), id)
     mended = mended + 1

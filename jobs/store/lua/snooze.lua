@@ -1,10 +1,15 @@
 -- snooze: a running attempt goes back to the queue for a while; it does not count.
--- ARGV: id token reason after_ms ticket_cap
+-- `bill` is what a generation used before it was put back.
+-- ARGV: id token reason after_ms bill ticket_cap
 -- Returns {OK, wanted}, or {MISSING|WRONG_STATE|LEASE_LOST}; writes nothing unless OK.
 local job, word = guard(id, token, 'snooze')
 if not job then return repeated(word, ticket_cap) end
 local now = now_ms()
-leave_running(job)
+leave_running(job, now, token)
+if bill ~= '' then
+  local spent, unsettled = book_bill(job, bill, now)
+  add_credits(job, 0, spent, unsettled)
+end
 requeue(job, 'snooze', now + tonumber(after_ms), now, reason,
   {'last_token', token, 'last_verb', 'snooze'})
 return {'OK', ticket_wanted(ticket_cap)}

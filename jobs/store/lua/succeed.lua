@@ -1,11 +1,18 @@
--- succeed: end a running attempt with its response, entity, edge, ledger and audit row (A19).
--- ARGV: id token response_id text source_refs ledger ticket_cap response*
+-- succeed: end a running attempt with its response, entity, edge, ledger and audit row (A19);
+-- a generation with its envelope and its bill.
+-- ARGV: id token response_id text source_refs ledger envelope bill ticket_cap response*
 -- Returns {OK, wanted}, or {MISSING|WRONG_STATE|LEASE_LOST}; writes nothing unless OK. A response that
 -- is stored already (A15) is kept as it is, with its edge and its ledger row.
 local job, word = guard(id, token, 'succeed')
 if not job then return repeated(word, ticket_cap) end
 local now = now_ms()
-leave_running(job)
+leave_running(job, now, token)
+if job.kind == 'generation' then
+  job.ending = {envelope = envelope, bill = bill}
+  audit(job, 'succeed', '', now)
+  move(job, 'succeeded', 'succeed', now, '', {'last_token', token, 'last_verb', 'succeed'})
+  return settled(ticket_cap, now)
+end
 if call('EXISTS', K.response(response_id)) == 0 then
   call('HSET', K.response(response_id), 'prompt_id', job.prompt_id, 'org_id', job.org_id,
     'job_id', id, 'created_at', int(now), 'source_refs', source_refs, unpack(response))

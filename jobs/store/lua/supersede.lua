@@ -1,11 +1,12 @@
 -- supersede: replace an ended job by a new one for the same prompt (A16).
 -- ARGV: id new_id org_id user_id ticket_cap schema_version
--- Returns {OK, wanted}, also when repeated with its own new_id; {MISSING}; {WRONG_STATE,
--- superseded_by or ''}, also where new_id names another job. The old job keeps outcome,
+-- Returns {OK, wanted}, also when repeated with its own new_id; {MISSING}; {FINAL, ''} where the
+-- kind is not retried; {WRONG_STATE, superseded_by or ''}, also where new_id names another job. The old job keeps outcome,
 -- error and response; the new one starts at attempt 1 with the old one's options, priority
 -- and budget.
 local old = fetch(id)
 if not old or old.org_id ~= org_id then return {'MISSING', ''} end
+if old.kind == 'generation' then return {'FINAL', ''} end
 local by = call('HGET', K.job(id), 'superseded_by') or ''
 if by == new_id then return {'OK', ticket_wanted(ticket_cap)} end
 if old.state == 'superseded' or not ENDED[old.state] then return {'WRONG_STATE', by} end

@@ -12,6 +12,10 @@ end
 if call('ZSCORE', K.blocked(), id) then return {'dependency', '', ''} end
 local lane = lane_of(job)
 local gate = call('HGET', K.shut_by(), lane)
-local reason = gate and string.match(gate, '^([^:]*):') or 'queue'
+local reason = gate and string.match(gate, '^[^:]*') or 'queue'
+local until_ms = ''
+if reason == 'provider_cooldown' then
+  until_ms = call('ZSCORE', K.cooldowns(), string.match(gate, ':(.*)$')) or ''
+end
 local rank = call('ZRANK', K.ready(lane), id) or 0
-return {reason, '', int(math.min(rank, MOST))}
+return {reason, until_ms, int(math.min(rank, MOST))}

@@ -6,6 +6,7 @@ from jobs.domain.entities import Response, response_id
 from jobs.domain.errors import AttemptError, ErrorKind, ModelUnknownError
 from jobs.domain.job import Attempt
 from jobs.domain.models import ModelRegistry, ModelSpec, cost_usd_micros
+from jobs.domain.outcome import Succeeded
 from jobs.providers.base import Call, Completion, Message
 from jobs.providers.registry import Providers
 
@@ -13,15 +14,21 @@ from jobs.providers.registry import Providers
 class PromptHandler:
     """Answers a prompt with the model of its target; safe to share between threads."""
 
-    def __init__(self, models: ModelRegistry, providers: Providers) -> None:
+    def __init__(self, models: ModelRegistry, providers: Providers, *, budget_s: float) -> None:
         self._models = models
         self._providers = providers
+        self._budget_s = budget_s
 
-    def __call__(self, attempt: Attempt) -> Response:
+    @property
+    def budget_s(self) -> float:
+        """The wall clock of one call (A11)."""
+        return self._budget_s
+
+    def __call__(self, attempt: Attempt) -> Succeeded:
         """The response to `attempt`; raises AttemptError or AttemptAbortedError."""
         spec = self._spec(attempt)
         completion = self._providers.get(spec.provider).complete(_call(attempt, spec))
-        return _response(attempt, spec, completion)
+        return Succeeded(_response(attempt, spec, completion))
 
     def _spec(self, attempt: Attempt) -> ModelSpec:
         try:

@@ -112,7 +112,7 @@ def test_an_empty_look_is_cheap(redis: Redis, queue: Queue) -> None:
     counts = commands(redis, lambda: claim(queue))
 
     assert counts["evalsha"] == 1
-    assert inner(counts) <= 6
+    assert inner(counts) <= 7
 
 
 def test_a_batch_of_claims_costs_less_than_each_alone(redis: Redis, queue: Queue) -> None:

@@ -81,7 +81,7 @@ def moves_of(redis: Redis, job: Reached) -> list[str]:
 
 
 def test_all_verbs_are_covered_here() -> None:
-    others = {"submit", "claim", "renew", "check", "promote", "reclaim"}
+    others = {"submit", "submit_generation", "claim", "renew", "check", "promote", "reclaim"}
     upkeep = {"book", "archive", "repair", "quota"}
     assert {*STARTS, *others, *upkeep} == set(VERBS) - READERS - OF_THE_CLOCK
 

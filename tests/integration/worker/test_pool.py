@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import pytest
 from redis import Redis
 
 from jobs.domain import abort
-from jobs.domain.entities import Response
 from jobs.domain.job import Attempt, Kind
+from jobs.domain.outcome import Succeeded
 from jobs.domain.states import State
 from jobs.store.answers import Claimed, ClaimRequest
 from jobs.store.queue import Queue
 from jobs.store.records import Records
 from jobs.store.scripts import Scripts
-from jobs.worker.attempt import AttemptRunner
+from jobs.worker.attempt import AttemptRunner, Handler
 from jobs.worker.heartbeat import Heartbeat
 from jobs.worker.pool import WorkPool
 from tests.conftest import QUEUE_NAME, TICKET_CAP
@@ -29,24 +28,25 @@ from tests.support.waiting import wait_until
 class SlowAnswers:
     """A handler that answers when it is told to, or ends with its scope."""
 
+    budget_s = 30.0
+
     def __init__(self) -> None:
         self.go = threading.Event()
 
-    def __call__(self, attempt: Attempt) -> Response:
+    def __call__(self, attempt: Attempt) -> Succeeded:
         scope = abort.current()
         assert scope is not None
         while not self.go.is_set():
             scope.wait(0.01)
-        return response_for(attempt)
+        return Succeeded(response_for(attempt))
 
 
-def pool_over(queue: Queue, handler: Callable[[Attempt], Response]) -> WorkPool:
+def pool_over(queue: Queue, handler: Handler) -> WorkPool:
     heartbeat = Heartbeat(queue, interval_s=30, window_s=90)
     runner = AttemptRunner(
         queue,
         {Kind.PROMPT: handler},
         heartbeat,
-        call_budget_s=30,
         patience_s=5,
         jitter=lambda _spread_s: 0.0,
         issue_ticket=lambda: None,

@@ -228,3 +228,83 @@ def test_a_token_costs_at_least_a_micro_dollar_and_none_costs_nothing() -> None:
 
     assert cost_usd_micros(spec, Usage(1, 0)) == 1
     assert cost_usd_micros(spec, Usage(0, 0)) == 0
+
+
+def model(model_id: str, price: int | None, provider: str = "main") -> dict[str, object]:
+    prices = {} if price is None else {"input_usd_micros_per_mtok": 1}
+    if price is not None:
+        prices["output_usd_micros_per_mtok"] = price
+    return {"id": model_id, "provider": provider, **prices}
+
+
+PRICED: dict[str, Any] = {
+    **FILE,
+    "models": [
+        model("small", 1),
+        model("large", 9),
+        model("free", 0, "mock"),
+        model("unpriced", None),
+    ],
+}
+
+
+@pytest.mark.req("B20")
+def test_a_file_without_a_generations_table_offers_nothing_and_has_the_one_default() -> None:
+    registry = ModelRegistry.parse(FILE)
+
+    assert registry.picker == ()
+    assert registry.generation_default == "small"
+
+
+@pytest.mark.req("B20")
+def test_the_picker_keeps_its_order_and_has_a_default_of_its_own() -> None:
+    table = {"picker": ["small", "large", "free"], "default_model": "large"}
+    registry = ModelRegistry.parse({**PRICED, "generations": table})
+
+    assert registry.picker == ("small", "large", "free")
+    assert registry.generation_default == "large"
+    assert registry.default_model == "small"
+
+
+@pytest.mark.req("B17", "B20")
+def test_a_generation_may_ask_for_any_model_with_both_prices() -> None:
+    half = {"id": "half", "provider": "main", "input_usd_micros_per_mtok": 1}
+    registry = ModelRegistry.parse({**PRICED, "models": [*PRICED["models"], half]})
+
+    assert list(registry.generation_models) == ["small", "large", "free"]
+
+
+@pytest.mark.req("B20")
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ({"picker": ["huge"]}, "no model 'huge'"),
+        ({"picker": ["unpriced"]}, "model 'unpriced' has no price"),
+        ({"picker": ["small", "small"]}, "the picker has 'small' twice"),
+        ({"picker": ["large", "small"]}, "'small' after 'large', which costs more"),
+        ({"picker": ["small", "free", "large"]}, "'large' apart from its provider's other"),
+        ({"picker": "small"}, "picker must be a list"),
+        ({"picker": ["small"], "default_model": "large"}, "'large' is not in the picker"),
+        ({"default_model": "huge"}, "no model 'huge'"),
+        ({"default_model": "unpriced"}, "model 'unpriced' has no price"),
+        ({"default_model": 7}, "default_model must be the id of a model"),
+        ({"choices": []}, "unknown key 'choices'"),
+        ([], "must be a table"),
+    ],
+)
+def test_a_picker_that_is_wrong_is_refused_by_name(table: object, problem: str) -> None:
+    (text,) = problems_of(models=PRICED["models"], generations=table).splitlines()
+
+    assert text.startswith("generations: ")
+    assert problem in text
+
+
+@pytest.mark.req("B20")
+def test_of_two_models_with_the_same_price_of_output_that_of_input_decides() -> None:
+    dear = {**model("dear", 1), "input_usd_micros_per_mtok": 5}
+    models = [*PRICED["models"], dear]
+
+    ModelRegistry.parse({**PRICED, "models": models, "generations": {"picker": ["small", "dear"]}})
+
+    text = problems_of(models=models, generations={"picker": ["dear", "small"]})
+    assert "'small' after 'dear'" in text

@@ -32,14 +32,16 @@ def evenly(of: int) -> Callable[[float], float]:
 @pytest.mark.req("A9")
 @pytest.mark.parametrize("kind", RETRYABLE)
 def test_a_retryable_failure_is_tried_again(kind: str) -> None:
-    assert isinstance(decide(AttemptError(ErrorKind(kind), "m"), 1, 3, least), Retry)
+    assert isinstance(decide(AttemptError(ErrorKind(kind), "m"), 1, 3, least, "p:m"), Retry)
 
 
 @pytest.mark.req("A9")
 @pytest.mark.case("LLM-03")
 @pytest.mark.parametrize("kind", FINAL)
 def test_a_final_failure_is_not_tried_again(kind: str) -> None:
-    assert decide(AttemptError(ErrorKind(kind), "m"), 1, 3, least) == Failed(ErrorKind(kind), "m")
+    assert decide(AttemptError(ErrorKind(kind), "m"), 1, 3, least, "p:m") == Failed(
+        ErrorKind(kind), "m"
+    )
 
 
 @pytest.mark.req("A9")
@@ -51,7 +53,7 @@ def test_every_kind_is_known_as_retryable_or_final() -> None:
 @pytest.mark.req("A13")
 @pytest.mark.parametrize(("attempt", "max_attempts"), [(1, 1), (3, 3), (10, 10), (4, 3)])
 def test_the_last_attempt_fails(attempt: int, max_attempts: int) -> None:
-    outcome = decide(AttemptError(ErrorKind.TIMEOUT, "slow"), attempt, max_attempts, least)
+    outcome = decide(AttemptError(ErrorKind.TIMEOUT, "slow"), attempt, max_attempts, least, "p:m")
 
     assert outcome == Failed(ErrorKind.TIMEOUT, "slow")
 
@@ -117,7 +119,7 @@ def test_an_overloaded_provider_that_names_a_wait_is_not_called_before(kind: str
 def test_a_retry_is_never_in_the_past_and_whole_milliseconds(
     kind: ErrorKind, attempt: int, retry_after_s: float | None
 ) -> None:
-    outcome = decide(AttemptError(kind, "m", retry_after_s), attempt, 10, most)
+    outcome = decide(AttemptError(kind, "m", retry_after_s), attempt, 10, most, "p:m")
 
     assert isinstance(outcome, Retry)
     assert isinstance(outcome.after_ms, int)

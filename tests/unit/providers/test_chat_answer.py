@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.domain.entities import Usage
-from jobs.domain.errors import AttemptError, ErrorKind
-from jobs.providers.chat_answer import read_answer, storable
+from jobs.domain.errors import AttemptError, ErrorKind, Fault
+from jobs.domain.storable_text import storable
+from jobs.providers.chat_answer import read_answer
 from tests.support.openai_server import completion
 
 
@@ -78,7 +79,9 @@ def test_the_asked_model_stands_in_where_the_answer_names_none() -> None:
     ],
 )
 def test_what_is_no_completion_is_a_parse_error(body: object) -> None:
-    assert failure_of(body).kind is ErrorKind.PARSE
+    error = failure_of(body)
+
+    assert (error.kind, error.fault) == (ErrorKind.PARSE, Fault.MALFORMED)
 
 
 @pytest.mark.req("A9")
@@ -88,7 +91,7 @@ def test_what_is_no_completion_is_a_parse_error(body: object) -> None:
 def test_a_cut_off_answer_is_never_a_success(finish_reason: str, text: str) -> None:
     error = failure_of(completion(text, finish_reason=finish_reason))
 
-    assert error.kind is ErrorKind.PARSE
+    assert (error.kind, error.fault) == (ErrorKind.PARSE, Fault.CUT_OFF)
     assert error.message == "the answer was cut off at max_tokens"
 
 
@@ -106,9 +109,32 @@ def test_a_cut_off_answer_is_never_a_success(finish_reason: str, text: str) -> N
 def test_a_refusal_is_a_provider_4xx_without_any_of_its_text(body: object) -> None:
     error = failure_of(body)
 
-    assert error.kind is ErrorKind.PROVIDER_4XX
+    assert (error.kind, error.fault) == (ErrorKind.PROVIDER_4XX, Fault.REFUSED)
     assert error.message.startswith("refused: ")
     assert "canary" not in str(error)
+
+
+@pytest.mark.req("B17")
+@pytest.mark.parametrize(
+    "body",
+    [
+        completion(None, refusal="no"),
+        completion("x", finish_reason="content_filter"),
+        completion("x", finish_reason="length"),
+        completion(""),
+        completion("x", finish_reason=None),
+        {**completion(), "choices": []},
+    ],
+)
+def test_what_an_answer_of_no_use_cost_is_told(body: dict[str, object]) -> None:
+    assert failure_of(body).usage == Usage(7, 3)
+    assert failure_of({**body, "usage": {"prompt_tokens": 7}}).usage == Usage(7, None)
+
+
+@pytest.mark.req("B17")
+@pytest.mark.parametrize("body", [b"<html>", b"null", {**completion(""), "usage": None}])
+def test_an_answer_that_names_no_usage_has_none(body: object) -> None:
+    assert failure_of(body).usage is None
 
 
 def test_an_empty_refusal_is_none() -> None:

@@ -4,13 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.domain.errors import ErrorKind
+from jobs.domain.entities import Usage
+from jobs.domain.errors import ErrorKind, Fault
 from jobs.providers.errors import (
     MESSAGE_MAX_CHARS,
     connection_error,
     kind_of_status,
     retry_after_s,
     status_error,
+    timeout_error,
     unexpected_error,
 )
 
@@ -85,10 +87,45 @@ def test_the_wait_that_the_provider_asked_for_is_kept(status: int) -> None:
     assert status_error(status, [], 12.0).retry_after_s == 12.0
 
 
+@pytest.mark.req("X15")
+@pytest.mark.parametrize(
+    ("status", "wait_s", "fault"),
+    [
+        (529, None, Fault.OVERLOADED),
+        (529, 12.0, Fault.OVERLOADED),
+        (503, 12.0, Fault.OVERLOADED),
+        (503, 0.0, Fault.OVERLOADED),
+        (503, None, Fault.NONE),
+        (500, 12.0, Fault.NONE),
+        (429, 12.0, Fault.NONE),
+        (400, None, Fault.NONE),
+    ],
+)
+def test_a_provider_that_is_overloaded_is_told_from_one_that_is_broken(
+    status: int, wait_s: float | None, fault: Fault
+) -> None:
+    error = status_error(status, [], wait_s)
+
+    assert error.fault is fault
+    assert error.usage is None
+
+
+@pytest.mark.req("B17")
+def test_what_never_left_used_nothing_and_of_what_did_nobody_knows() -> None:
+    errors = [
+        timeout_error(),
+        connection_error("refused", was_sent=False),
+        connection_error("broke", was_sent=True),
+    ]
+
+    assert [error.fault for error in errors] == [Fault.NO_ANSWER] * 3
+    assert [error.usage for error in errors] == [Usage(0, 0), Usage(0, 0), None]
+
+
 @pytest.mark.req("X12")
 @given(st.text(max_size=1000))
 def test_a_message_is_short_and_printable(text: str) -> None:
-    message = connection_error(text).message
+    message = connection_error(text, was_sent=True).message
 
     assert len(message) <= MESSAGE_MAX_CHARS
     assert message.isprintable()

@@ -5,7 +5,8 @@ import time
 import pytest
 
 from jobs.domain.abort import AbortScope, entered
-from jobs.domain.errors import AttemptAbortedError, AttemptError, ErrorKind
+from jobs.domain.entities import Usage
+from jobs.domain.errors import AttemptAbortedError, AttemptError, ErrorKind, Fault
 from jobs.providers.base import Call, Completion, Message
 from jobs.providers.mock import MockProvider
 
@@ -46,6 +47,41 @@ def test_any_kind_of_failure_can_be_asked_for(kind: ErrorKind) -> None:
     assert caught.value.retry_after_s == 3.0
 
 
+@pytest.mark.req("B6")
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (Fault.REFUSED, ErrorKind.PROVIDER_4XX),
+        (Fault.CUT_OFF, ErrorKind.PARSE),
+        (Fault.MALFORMED, ErrorKind.PARSE),
+    ],
+)
+def test_an_answer_of_no_use_can_be_asked_for_and_costs_what_an_answer_does(
+    fault: Fault, kind: ErrorKind
+) -> None:
+    with pytest.raises(AttemptError) as caught:
+        ask(f"two words [[mock fault={fault}]]")
+
+    assert (caught.value.kind, caught.value.fault) == (kind, fault)
+    assert caught.value.usage == Usage(4, ask("a b c d").usage.completion_tokens)
+
+
+def test_an_answer_of_no_use_can_be_asked_for_a_number_of_times() -> None:
+    provider = MockProvider("mock")
+    script = "[[mock fault=refused times=1]]"
+    with pytest.raises(AttemptError):
+        ask(script, provider)
+
+    assert ask(script, provider).text
+
+
+def test_an_error_goes_before_a_fault() -> None:
+    with pytest.raises(AttemptError) as caught:
+        ask("[[mock fault=refused error=auth]]")
+
+    assert (caught.value.kind, caught.value.fault) == (ErrorKind.AUTH, Fault.NONE)
+
+
 def test_a_failure_can_be_asked_for_a_number_of_times_per_prompt() -> None:
     provider = MockProvider("mock")
     script = "[[mock error=provider_5xx times=2]]"
@@ -84,7 +120,18 @@ def test_an_abort_ends_a_hanging_call() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["dleay=1", "delay=", "delay=-1", "delay=nan", "error=bad", "times=x", "hang=1"]
+    "word",
+    [
+        "dleay=1",
+        "delay=",
+        "delay=-1",
+        "delay=nan",
+        "error=bad",
+        "fault=",
+        "fault=overloaded",
+        "times=x",
+        "hang=1",
+    ],
 )
 def test_a_directive_that_is_none_is_named(word: str) -> None:
     with pytest.raises(AttemptError) as caught:

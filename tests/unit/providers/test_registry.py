@@ -9,6 +9,7 @@ from jobs.domain.errors import ModelUnknownError, SettingsInvalidError
 from jobs.domain.models import ModelRegistry
 from jobs.providers.base import Call, Message
 from jobs.providers.registry import SHIPPED_MODELS_FILE, build_providers, load
+from jobs.settings import Settings
 
 REGISTRY = ModelRegistry.parse(
     {
@@ -63,6 +64,31 @@ def test_the_shipped_file_names_prices_for_every_model() -> None:
 
     assert all(spec.input_usd_micros_per_mtok is not None for spec in models)
     assert all(spec.output_usd_micros_per_mtok is not None for spec in models)
+
+
+@pytest.mark.req("B20")
+def test_the_shipped_picker_is_inside_the_set_that_a_generation_may_ask_for() -> None:
+    registry = load(SHIPPED_MODELS_FILE)
+
+    assert registry.picker == (
+        "gpt-4.1-mini",
+        "gpt-5-mini",
+        "gpt-5.4",
+        "claude-haiku-4-5",
+        "claude-sonnet-4-6",
+        "claude-opus-4-8",
+    )
+    assert set(registry.picker) <= set(registry.generation_models)
+    assert registry.generation_default == "gpt-5-mini"
+
+
+@pytest.mark.req("B13")
+def test_the_shipped_file_has_the_default_model_of_the_second_pass() -> None:
+    spec = load(SHIPPED_MODELS_FILE).resolve(Settings().extraction_model)
+
+    assert spec.is_priced
+    assert spec.supports.strict_schema
+    assert "minimal" in spec.supports.reasoning_efforts
 
 
 @pytest.mark.req("X6")

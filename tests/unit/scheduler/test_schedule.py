@@ -25,7 +25,9 @@ from scheduler.tick_worker import newest_of_each
 NOW_S = st.floats(1.7e9, 1.9e9)
 INTERVAL_S = st.sampled_from([1, 5, 15, 60, 3600, 86_400])
 NEAR = 1e-3
-TABLE = ticks(Settings(sweep_interval_s=7))
+TABLE = ticks(
+    Settings(sweep_interval_s=7, drain_interval_s=5, capture_url="http://127.0.0.1:1/capture")
+)
 
 
 @pytest.mark.parametrize("tick", TABLE, ids=lambda tick: tick.name)
@@ -44,6 +46,12 @@ def test_reclaim_runs_at_the_interval_of_the_settings() -> None:
     intervals = {tick.name: tick.interval_s for tick in TABLE}
     assert intervals["reclaim"] == 7
     assert intervals["promote"] == 1
+
+
+@pytest.mark.req("B17")
+def test_usage_is_reported_only_where_a_receiver_is_named() -> None:
+    named = {tick.name for tick in ticks(Settings(capture_url="http://127.0.0.1:1/capture"))}
+    assert named - {tick.name for tick in ticks(Settings())} == {"report_usage"}
 
 
 @pytest.mark.req("X12")

@@ -18,14 +18,19 @@ INSIDE = {
     domain.SettingsInvalidError,
     domain.AttemptError,
     domain.AttemptAbortedError,
+    domain.TeamExistsError,
+    domain.TeamMissingError,
 }
-"""Errors that no request can meet: of workers and of the start of a process."""
+"""Errors that no request can meet: of workers, of the start of a process, of operators."""
 
 EXAMPLES: list[tuple[Exception, int]] = [
     (http.BodyMalformedError("is empty"), 400),
     (http.UnauthenticatedError(presented=False), 401),
     (domain.JobMissingError("j"), 404),
     (http.PromptMissingError(), 404),
+    (domain.GenerationMissingError("g"), 404),
+    (domain.FeatureUnavailableError("f"), 404),
+    (domain.ThrottledError(7), 429),
     (http.ContentTypeUnsupportedError("must be application/json"), 415),
     (http.PayloadInvalidError([FieldError("prompt", "is missing")]), 422),
     (domain.ModelUnknownError("m", ["a", "b"]), 422),
@@ -68,5 +73,7 @@ def test_what_is_not_in_the_table_says_nothing_of_itself() -> None:
     assert "s3cr3t" not in json.dumps(problem_body(problem, ""))
 
 
-def test_a_store_that_is_away_says_when_to_come_back() -> None:
-    assert problem_of(domain.StoreUnavailableError("away", 7)).headers == {"Retry-After": "7"}
+@pytest.mark.req("B8")
+def test_who_is_to_come_back_is_told_when() -> None:
+    for error in (domain.StoreUnavailableError("away", 7), domain.ThrottledError(7)):
+        assert problem_of(error).headers == {"Retry-After": "7"}

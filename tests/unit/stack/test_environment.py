@@ -31,3 +31,22 @@ def test_children_see_everything_and_the_redis_in_use() -> None:
 def test_a_port_that_is_no_number_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="PORT"):
         read_environment({"PORT": "http"})
+
+
+@pytest.mark.req("B13")
+@pytest.mark.parametrize(
+    ("variables", "seen"),
+    [
+        ({}, "mock-1"),
+        ({"OPENAI_API_KEY": ""}, "mock-1"),
+        ({"OPENAI_API_KEY": "k"}, None),
+        ({"OPENAI_API_KEY": "k", "GENQUEUE_EXTRACTION_MODEL": "mock-1"}, "mock-1"),
+        ({"GENQUEUE_EXTRACTION_MODEL": "llama3.2"}, "llama3.2"),
+    ],
+)
+def test_the_mock_reads_fields_unless_something_else_is_set_up_for_it(
+    variables: dict[str, str], seen: str | None
+) -> None:
+    environment = read_environment(variables)
+    assert environment.for_children("redis://new").get("GENQUEUE_EXTRACTION_MODEL") == seen
+    assert environment.extracts_by_mock == (seen == "mock-1")

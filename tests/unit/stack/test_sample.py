@@ -1,78 +1,14 @@
 """How does the first conversation with the API go, and how does it fail?"""
 
-import json
-import os
-import stat
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-
 import pytest
 
 from service.stack import greeting
 from service.stack.errors import SampleFailedError, StackNotReadyError
 from service.stack.free_port import free_port
-from service.stack.sample import SampleAnswer, StackClient, development_key
+from service.stack.sample import SAMPLE_FIELDS, GenerationAnswer, SampleAnswer, StackClient
+from tests.unit.stack.played_api import GENERATIONS, JOB, KEY, TOKEN, Api, Played, generation
 
-KEY = "gq_known"
-JOB = {"id": "j1", "state": "succeeded", "terminal": True}
 RUNNING = {"id": "j1", "state": "running", "terminal": False}
-
-
-@dataclass
-class Api:
-    """An API that plays back the state of one job, look by look; the last one stays."""
-
-    url: str = ""
-    ready: list[int] = field(default_factory=lambda: [200])
-    looks: list[dict[str, object]] = field(default_factory=lambda: [JOB])
-    seen: list[str] = field(default_factory=list)
-
-
-def next_of(items: list[object]) -> object:
-    return items.pop(0) if len(items) > 1 else items[0]
-
-
-@pytest.fixture
-def api() -> Iterator[Api]:
-    played = Api()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            known = self.headers["Authorization"] == f"Bearer {KEY}"
-            if self.path == "/readyz":
-                self.answer(next_of(played.ready), {"why": "redis is loading"})
-            elif not known:
-                self.answer(401, {})
-            elif self.path == "/v1/jobs/j1":
-                self.answer(200, next_of(played.looks))
-            elif self.path == "/v1/prompts/p1":
-                self.answer(200, {"response": {"text": "beep", "provider": "mock"}})
-            else:
-                self.answer(404, {})
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            known = self.headers["Authorization"] == f"Bearer {KEY}"
-            self.answer(202 if known else 401, {"prompt_id": "p1", "job_id": "j1"})
-
-        def answer(self, status: int, body: object) -> None:
-            played.seen.append(f"{self.command} {self.path}")
-            self.send_response(status)
-            self.send_header("Location", "/v1/jobs/j1")
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        played.url = f"http://127.0.0.1:{server.server_port}"
-        threading.Thread(target=server.serve_forever).start()
-        yield played
-        server.shutdown()
 
 
 def no_pause(_seconds: float) -> None:
@@ -122,27 +58,68 @@ def test_an_api_that_does_not_listen_is_told_as_no_answer() -> None:
         client.wait_until_ready(within_s=0.05)
 
 
-def test_a_kept_key_that_still_opens_is_used_again(api: Api, tmp_path: Path) -> None:
-    (tmp_path / "dev-key").write_text(f"{KEY}\n")
-    client = StackClient(api.url, no_pause)
-    assert development_key(client, tmp_path / "dev-key", {}) == KEY
-
-
-def test_a_new_key_is_kept_for_its_owner_only_also_over_an_open_file(
-    api: Api, tmp_path: Path, redis_url: str
-) -> None:
-    path = tmp_path / "dev-key"
-    path.write_text("gq_revoked\n")
-    path.chmod(0o644)
-    environment = os.environ | {"REDIS_URL": redis_url}
-    key = development_key(StackClient(api.url, no_pause), path, environment)
-    assert key.startswith("gq_")
-    assert path.read_text() == f"{key}\n"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
 def test_an_answer_of_the_mock_is_called_made_up_and_one_of_a_provider_is_not() -> None:
     made_up = SampleAnswer(prompt="p", text="t", job_id="j", provider="mock", took_s=0.1)
     real = SampleAnswer(prompt="p", text="t", job_id="j", provider="openai", took_s=0.1)
     assert "made up" in greeting.sample(made_up)
     assert "made up" not in greeting.sample(real)
+
+
+@pytest.mark.req("B1", "B4")
+def test_the_sample_generation_is_submitted_and_collected_until_it_ended(api: Api) -> None:
+    result = {"text": "Welcome!", "fields": {"subject_line": "Hi"}}
+    pending = Played(202, generation("pending"))
+    api.submitted = pending
+    api.collected = [pending, pending, Played(200, generation("succeeded", result=result))]
+    answer = StackClient(api.url, no_pause).run_generation(TOKEN, SAMPLE_FIELDS)
+    assert (answer.text, answer.fields, answer.generation_id) == (
+        "Welcome!",
+        {"subject_line": "Hi"},
+        "g1",
+    )
+    assert answer.refusal == ""
+    look = f"GET {GENERATIONS}g1/"
+    assert api.seen == [f"POST {GENERATIONS}", look, look, look]
+    assert api.bodies[0]["output_fields"] == dict(SAMPLE_FIELDS)
+
+
+def test_a_sample_without_fields_asks_for_none(api: Api) -> None:
+    StackClient(api.url, no_pause).run_generation(TOKEN, {})
+    assert "output_fields" not in api.bodies[0]
+
+
+@pytest.mark.req("B5")
+@pytest.mark.parametrize("status", [200, 404, 429])
+def test_a_sample_that_is_refused_at_submit_says_so_and_is_no_error(api: Api, status: int) -> None:
+    error = {"code": "quota_exceeded", "message": "No credits."}
+    api.submitted = Played(status, generation("failed", error=error))
+    answer = StackClient(api.url, no_pause).run_generation(TOKEN, SAMPLE_FIELDS)
+    assert answer.refusal == "quota_exceeded: No credits."
+    assert "quota_exceeded: No credits." in greeting.generation(answer)
+    assert api.seen == [f"POST {GENERATIONS}"]
+
+
+def test_a_sample_generation_that_was_accepted_and_failed_is_an_error(api: Api) -> None:
+    error = {"code": "gateway_unavailable", "message": "Nobody answered."}
+    api.collected = [Played(200, generation("failed", error=error))]
+    with pytest.raises(SampleFailedError, match="g1 failed, gateway_unavailable: Nobody"):
+        StackClient(api.url, no_pause).run_generation(TOKEN, {})
+
+
+def test_a_sample_generation_that_does_not_end_is_given_up(api: Api) -> None:
+    api.collected = [Played(202, generation("pending"))]
+    with pytest.raises(SampleFailedError, match="g1 is still pending"):
+        StackClient(api.url, no_pause).run_generation(TOKEN, {}, within_s=0.05)
+
+
+def test_a_sample_generation_with_a_wrong_token_says_the_status(api: Api) -> None:
+    with pytest.raises(SampleFailedError, match="submit answered 401"):
+        StackClient(api.url, no_pause).run_generation("gqt_unknown", {})
+
+
+def test_a_generation_without_fields_says_why_and_one_with_fields_shows_them() -> None:
+    bare = GenerationAnswer("p", "t", {}, "g1", 0.1)
+    full = GenerationAnswer("p", "t", {"subject_line": "Hi"}, "g1", 0.1)
+    assert "spends" in greeting.generation(bare)
+    assert "spends" not in greeting.generation(full)
+    assert "subject_line = Hi" in greeting.generation(full)

@@ -9,15 +9,25 @@ import pytest
 from redis import Redis
 
 from jobs.domain.errors import ErrorKind
+from jobs.domain.outcome import Cooldown
 from jobs.domain.states import State
 from jobs.store import keys
 from jobs.store.credentials import Credentials
 from jobs.store.queue import Queue
 from jobs.store.scripts import Scripts
+from jobs.store.teams import Teams
 from jobs.store.upkeep import Upkeep
 from tests.support.factories import claim, new_id, new_job, response_for
 from tests.support.invariants import family_of
 from tests.support.job_states import reach, sweep
+from tests.support.stored_generations import (
+    ENVELOPE,
+    billed,
+    call_of,
+    generations_of,
+    new_generation,
+    open_to,
+)
 
 LUA = Path(__file__).resolve().parents[3] / "jobs" / "store" / "lua"
 LATER = {"scheduler", "scheduler_due", "ticks", "mode", "scratch"}
@@ -26,6 +36,7 @@ LATER = {"scheduler", "scheduler_due", "ticks", "mode", "scratch"}
 
 def run_every_verb(redis: Redis, queue: Queue) -> None:
     """Leave at least one key of every family behind."""
+    run_generations(redis, queue)
     for state in reversed(State):
         reach(queue, state, metadata={"a": 1}, execution_options={"b": 2}, idempotency_key=new_id())
     redis.hset(keys.QUOTAS(), "capped", 0)
@@ -55,6 +66,23 @@ def run_every_verb(redis: Redis, queue: Queue) -> None:
     Credentials(redis).create("acme", "ada")
 
 
+def run_generations(redis: Redis, queue: Queue) -> None:
+    """One that ended and woke somebody, one that runs, one that waits and has a waiter."""
+    open_to(redis, "gens")
+    Teams(redis).create("1", "gens")
+    generations = generations_of(redis)
+    changes = {"org_id": "gens", "target": "p:busy", "second_target": "p:" + "m" * 62}
+    for _ in range(3):
+        generations.submit(new_generation(**changes, wake_token="token-of-a-step"))
+    first, second = claim(queue, 2).attempts
+    bill = billed(first.job, call_of(), is_captured=True)
+    queue.succeed_generation(first.job.id, first.token, ENVELOPE, bill)
+    cooldown = Cooldown("p:busy", 60_000)
+    queue.fail(second.job.id, second.token, ErrorKind.RATE_LIMIT, "busy", cooldown=cooldown)
+    generations.submit(new_generation(org_id="gens", target="p:other"))
+    assert len(claim(queue, 5).attempts) == 1
+
+
 def test_every_family_has_its_type_and_nothing_else_is_there(redis: Redis, queue: Queue) -> None:
     run_every_verb(redis, queue)
 
@@ -71,7 +99,11 @@ def test_ends_are_what_the_table_says(redis: Redis, queue: Queue) -> None:
     run_every_verb(redis, queue)
 
     ending = {family_of(name).name for name in redis.scan_iter() if redis.pttl(name) > 0}  # type: ignore[union-attr]
-    assert ending == {"claim", "events", "idempotency", "tombstone", "booked"}
+    assert ending == {
+        *("claim", "events", "idempotency", "tombstone", "booked"),
+        *("generation", "generation_of", "waiters", "wakes", "text"),
+        *("slots", "team_slots", "cooldowns", "submits"),
+    }
     for name in redis.scan_iter(match=keys.EVENTS("*")):
         assert 0 < redis.pttl(name) <= keys.EVENTS_TTL_MS
     for name in redis.scan_iter(match=keys.CLAIM("*")):
@@ -109,7 +141,7 @@ def test_no_two_families_share_a_name_or_a_spelling() -> None:
 
 
 def test_every_key_that_a_script_uses_is_in_the_table_with_its_arity() -> None:
-    text = "".join(path.read_text() for path in LUA.glob("*.lua"))
+    text = "".join(path.read_text() for path in LUA.glob("**/*.lua"))
     calls = set(re.findall(r"\bK\.([a-z_]+)\((\)?)", text))
     table = {key.name: key for key in keys.ALL}
     assert {name for name, _ in calls} <= table.keys()
@@ -134,3 +166,12 @@ def test_python_and_lua_name_a_lane_alike(redis: Redis, queue: Queue) -> None:
     queue.submit(new_job(org_id="o", target="p:m"))
 
     assert redis.zrange(keys.TURNS(), 0, -1) == [keys.lane("o", "prompt", "p:m")]
+    redis.delete(keys.TURNS())
+    open_to(redis, "o")
+    generations_of(redis).submit(
+        new_generation(org_id="o", team_id="7", target="p:m", second_target="q:n")
+    )
+    assert redis.zrange(keys.TURNS(), 0, -1) == [
+        keys.lane("o", "generation", "p:m", "7", second_target="q:n")
+    ]
+    redis.flushall()

@@ -74,7 +74,7 @@ def test_of_a_late_answer_the_usage_is_booked_once_and_nothing_else_changes(
     assert queue.succeed(running.job_id, running.token, late).answer is Answer.WRONG_STATE
     assert snapshot(redis) == before
     for _ in range(2):
-        assert queue.book(running.job_id, 1, late) is Answer.OK
+        assert queue.book(running.job_id, 1, late).answer is Answer.OK
 
     view = records.prompt(running.prompt_id)
     assert view is not None

@@ -12,16 +12,17 @@ from redis.exceptions import NoScriptError
 from jobs.domain.states import Verb
 from jobs.store import keys
 from jobs.store.queue import Queue
-from jobs.store.scripts import VERBS, Scripts
+from jobs.store.scripts import PRELUDE, VERBS, Scripts
 from tests.support.factories import claim, new_job
 
 LUA = Path(__file__).resolve().parents[3] / "jobs" / "store" / "lua"
-FILES = sorted(LUA.glob("*.lua"))
-PRELUDE = (LUA / "prelude.lua").read_text()
+FILES = sorted(LUA.glob("**/*.lua"))
+SHARED = "".join((LUA / "prelude" / f"{name}.lua").read_text() for name in PRELUDE)
 
 
-def test_there_is_one_file_a_verb_and_the_prelude() -> None:
-    assert {path.stem for path in FILES} == {*VERBS, "prelude"}
+def test_there_is_one_file_a_verb_and_those_of_the_prelude() -> None:
+    assert {path.stem for path in LUA.glob("*.lua")} == {*VERBS}
+    assert {path.stem for path in LUA.glob("prelude/*.lua")} == {*PRELUDE}
     assert set(Verb) <= set(VERBS)
 
 
@@ -48,7 +49,7 @@ def test_scripts_spell_no_key_and_name_only_keys_that_exist(path: Path) -> None:
 
 
 def test_each_function_of_the_prelude_uses_only_those_before_it() -> None:
-    blocks = re.split(r"(?m)^(?=local (?:function )?[A-Za-z_]+\b)", PRELUDE)[1:]
+    blocks = re.split(r"(?m)^(?=local (?:function )?[A-Za-z_]+\b)", SHARED)[1:]
     names = [re.match(r"local (?:function )?(\w+)", block)[1] for block in blocks]  # type: ignore[index]
     for n, block in enumerate(blocks):
         words = set(re.findall(r"\w+", re.sub(r"--[^\n]*|'[^']*'", "", block)))

@@ -1,0 +1,97 @@
+-- submit_generation: let a generation through every gate and store it, once (B21). The order is
+-- throttle, flag, dedupe, refusal or credits, write; nothing is enqueued where one says no.
+-- ARGV: job_id prompt_id team_id org_id target second_target text options digest wake_token flag per_minute reserve refusal refusal_message ticket_cap schema_version
+-- Returns {OK, wanted, id, record} for what was stored now, be it refused at once; {DUPLICATE, 0,
+-- id, record} where the digest names an earlier one; {THROTTLED, ms}; {UNAVAILABLE};
+-- {TAKEN} where one of the ids is another's. A record is name, value, name, value.
+local WINDOW_MS = 60000
+local WAITERS_MOST = 16
+local USER = 'team:' .. team_id
+
+local function answer(word, wanted, id)
+  return {word, wanted, id, call('HGETALL', K.generation(id))}
+end
+
+-- note_waiter: who asks for what is pending already is woken as well (B9).
+local function note_waiter(id)
+  if wake_token == '' or call('SCARD', K.waiters(id)) >= WAITERS_MOST then return end
+  call('SADD', K.waiters(id), wake_token)
+  call('PEXPIRE', K.waiters(id), PENDING_TTL_MS)
+end
+
+local function remember(id, ttl)
+  call('SET', K.generation_of(digest), id, 'PX', ttl)
+end
+
+local sent = call('HGET', K.generation(job_id), 'team_id')
+if sent == team_id then return answer('OK', ticket_wanted(ticket_cap), job_id) end
+if sent or call('EXISTS', K.job(job_id), K.prompt(prompt_id)) > 0 then return {'TAKEN'} end
+
+local now = now_ms()
+local submits = K.submits(team_id)
+if not call('ZSCORE', submits, job_id) then
+  local since = '(' .. int(now - WINDOW_MS)
+  local over = call('ZCOUNT', submits, since, '+inf') - tonumber(per_minute)
+  if over >= 0 then
+    tally('limit:throttle')
+    local leaves = call('ZRANGEBYSCORE', submits, since, '+inf', 'WITHSCORES', 'LIMIT', int(over), 1)
+    return {'THROTTLED', int(tonumber(leaves[2]) + WINDOW_MS - now)}
+  end
+  call('ZADD', submits, int(now), job_id)
+  call('ZREMRANGEBYSCORE', submits, '-inf', int(now - WINDOW_MS))
+  call('PEXPIRE', submits, WINDOW_MS)
+end
+
+if call('SISMEMBER', K.flag(flag), org_id) == 0 then return {'UNAVAILABLE'} end
+
+local known = call('GET', K.generation_of(digest))
+local status = known and call('HGET', K.generation(known), 'status')
+if status then
+  if status == 'pending' then note_waiter(known) end
+  return answer('DUPLICATE', 0, known)
+end
+
+if refusal ~= '' then
+  remember(job_id, answer_generation(job_id, team_id, refusal, {'message', refusal_message}))
+  tally('failed:' .. refusal)
+  return answer('OK', 0, job_id)
+end
+
+-- What may have been spent counts as spent; without a cap there are no credits (B7).
+local r = call('HMGET', K.credits(org_id), 'cap', 'spent', 'reserved', 'unsettled')
+local used = tonumber(r[2] or '0') + tonumber(r[3] or '0') + tonumber(r[4] or '0')
+local cap = tonumber(r[1] or '0')
+if used >= cap or used + tonumber(reserve) > cap then
+  answer_generation(job_id, team_id, 'quota_exceeded', {'message', ''})
+  tally('failed:quota_exceeded')
+  return answer('OK', 0, job_id)
+end
+
+local job = {id = job_id, prompt_id = prompt_id, org_id = org_id, created_by = USER,
+  kind = 'generation', target = target, priority = 50, attempt = 1, created_at = now,
+  team_id = team_id, reserved = tonumber(reserve)}
+if second_target ~= '' then job.second_target = second_target end
+call('HSET', K.generation(job_id), 'team_id', team_id, 'status', 'pending')
+call('PEXPIRE', K.generation(job_id), PENDING_TTL_MS)
+remember(job_id, PENDING_TTL_MS)
+note_waiter(job_id)
+call('HSET', K.prompt(prompt_id), 'org_id', org_id, 'created_by', USER, 'created_at', int(now),
+  'job_id', job_id)
+call('SET', K.text(prompt_id), text)
+call('SET', K.options(job_id), options)
+call('ZADD', K.orgs(), 0, org_id)
+count(job, 'submitted', 1)
+add_credits(job, job.reserved, 0, 0)
+local expires_at = int(now + QUEUE_MOST_MS)
+local fields = {'prompt_id', prompt_id, 'kind', job.kind, 'target', target, 'priority', '50',
+  'attempt', '1', 'max_attempts', '1', 'org_id', org_id, 'created_by', USER, 'created_at',
+  int(now), 'schema_version', schema_version, 'team_id', team_id, 'reserved', reserve,
+  'digest', digest, 'expires_at', expires_at}
+if second_target ~= '' then
+  fields[#fields + 1] = 'second_target'
+  fields[#fields + 1] = second_target
+end
+move(job, 'queued', 'submit', now, '', fields)
+enter_lane(job)
+call('ZADD', K.expiring(), expires_at, job_id)
+return answer('OK', ticket_wanted(ticket_cap), job_id)
