@@ -90,6 +90,14 @@ class JobLiveError(GenqueueError):
         super().__init__(f"job {job_id} has not ended; cancel it first, or wait for its end")
 
 
+class JobFinalError(GenqueueError):
+    """The job is of a kind that is not retried: nobody would collect what it makes."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"job {job_id} is a generation: submit it again instead of retrying it")
+
+
 class JobSupersededError(GenqueueError):
     """The job was retried before: `superseded_by` is the job that took its place."""
 

@@ -31,6 +31,7 @@ class Decorator(Protocol):
 
 
 SECURITY_SCHEME: Final = "apiKey"
+TEAM_SCHEME: Final = "teamToken"
 RETRY_AFTER: Final = {
     "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}
 }
@@ -146,9 +147,15 @@ class Blueprint(flask_smorest.Blueprint):  # type: ignore[misc]  # flask-smorest
 
         return decorate
 
-    def also_answers(self, status: HTTPStatus, schema: type[Schema]) -> Decorator:
+    def also_answers(
+        self,
+        status: HTTPStatus,
+        schema: type[Schema],
+        *,
+        headers: Mapping[str, Any] | None = None,
+    ) -> Decorator:
         """Document a further answer, which the view makes itself."""
-        decorator: Decorator = super().alt_response(int(status), schema=schema)
+        decorator: Decorator = super().alt_response(int(status), schema=schema, headers=headers)
         return decorator
 
     def fails(self, *statuses: HTTPStatus) -> Decorator:
@@ -193,5 +200,13 @@ def document_security(api: Api) -> None:
             "type": "http",
             "scheme": "bearer",
             "description": "An API key, made by `genqueue keys create`.",
+        },
+    )
+    api.spec.components.security_scheme(
+        TEAM_SCHEME,
+        {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "A team's token, made by `genqueue teams token`.",
         },
     )

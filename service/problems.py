@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
-from flask import Flask, Response, current_app
+from flask import Blueprint, Flask, Response, current_app
 from werkzeug.exceptions import (
     HTTPException,
     MethodNotAllowed,
@@ -23,6 +23,7 @@ from werkzeug.exceptions import (
 from werkzeug.wrappers import Response as WerkzeugResponse
 
 from jobs.domain import errors as domain
+from jobs.domain.generation_codes import COPY, GenerationCode
 from service import errors as http
 from service.context import current_request_id
 from service.errors import FieldError
@@ -113,6 +114,20 @@ TABLE: Final[Mapping[type[Exception], Row]] = {
         ),
     ),
     http.PromptMissingError: _not_found("prompt"),
+    domain.GenerationMissingError: _not_found("generation"),
+    domain.FeatureUnavailableError: Row(
+        "feature-unavailable",
+        HTTPStatus.NOT_FOUND,
+        "The feature is not available",
+        detail=lambda _error: COPY[GenerationCode.FEATURE_UNAVAILABLE],
+    ),
+    domain.ThrottledError: Row(
+        "throttled",
+        HTTPStatus.TOO_MANY_REQUESTS,
+        "Too many requests",
+        detail=lambda _error: COPY[GenerationCode.THROTTLED],
+        headers=lambda error: _retry_after(error.retry_after_s),
+    ),
     MethodNotAllowed: Row(
         "method-not-allowed",
         HTTPStatus.METHOD_NOT_ALLOWED,
@@ -173,6 +188,9 @@ TABLE: Final[Mapping[type[Exception], Row]] = {
         ),
     ),
     http.JobLiveError: Row("job-not-ended", HTTPStatus.CONFLICT, "The job has not ended"),
+    http.JobFinalError: Row(
+        "job-not-retried", HTTPStatus.CONFLICT, "This kind of job is not retried"
+    ),
     http.JobSupersededError: Row(
         "job-superseded",
         HTTPStatus.CONFLICT,
@@ -262,21 +280,25 @@ def problem_response(problem: Problem) -> Response:
     return Response(body, problem.status, problem.headers, content_type=CONTENT_TYPE)
 
 
-def _answer_http(error: HTTPException) -> WerkzeugResponse:
-    if type(error) in TABLE:
-        return problem_response(problem_of(error))
-    if error.code is None or error.code < HTTPStatus.BAD_REQUEST:
-        return error.get_response()
-    return problem_response(problem_of_http(error))
+def tell_errors(of: Flask | Blueprint, respond: Callable[[Problem], Response]) -> None:
+    """Answer every error of `of`, its own and Flask's, by what `respond` makes of its problem."""
 
+    def answer_http(error: HTTPException) -> WerkzeugResponse:
+        if type(error) in TABLE:
+            return respond(problem_of(error))
+        if error.code is None or error.code < HTTPStatus.BAD_REQUEST:
+            return error.get_response()
+        return respond(problem_of_http(error))
 
-def _answer(error: Exception) -> WerkzeugResponse:
-    if type(error) not in TABLE:
-        log.error("request %s failed", current_request_id(), exc_info=error)
-    return problem_response(problem_of(error))
+    def answer(error: Exception) -> WerkzeugResponse:
+        if type(error) not in TABLE:
+            log.error("request %s failed", current_request_id(), exc_info=error)
+        return respond(problem_of(error))
+
+    of.register_error_handler(HTTPException, answer_http)
+    of.register_error_handler(Exception, answer)
 
 
 def tell_errors_as_problems(app: Flask) -> None:
     """Answer every error of `app`, its own and Flask's, as a problem (X3)."""
-    app.register_error_handler(HTTPException, _answer_http)
-    app.register_error_handler(Exception, _answer)
+    tell_errors(app, problem_response)

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
+    HistogramMetricFamily,
     Metric,
     SummaryMetricFamily,
 )
@@ -23,6 +24,7 @@ from redis import Redis
 from jobs.domain.errors import StoreUnavailableError
 from jobs.settings import Settings
 from jobs.store.backlog import Backlog, read_backlog
+from jobs.store.generation_stats import GenerationStats, Histogram, read_generation_stats
 from jobs.store.stats import OrgStats, Stats
 from jobs.store.ticks import Ticks, TickStatus, is_red
 
@@ -64,6 +66,8 @@ class StoreFigures(Collector):
         )
         yield from _of_backlog(backlog)
         yield from _of_ticks(Ticks(self._redis).all().values(), backlog.now_ms)
+        generations = read_generation_stats(self._redis, backlog.now_ms)
+        yield from _of_generations(generations, settings.generation_slots)
 
 
 def _of_backlog(backlog: Backlog) -> Iterator[Metric]:
@@ -116,6 +120,55 @@ def _of_ticks(ticks: Iterable[TickStatus], now_ms: int) -> Iterator[Metric]:
         failures.add_metric(name, tick.failures)
         done.add_metric(name, tick.total)
     yield from (ran_at, took, late, red, runs, failures, done)
+
+
+def _of_generations(stats: GenerationStats, slots: int) -> Iterator[Metric]:
+    for name, text, count in (
+        ("genqueue_generations_started", "Attempts of generations that began", stats.started),
+        ("genqueue_generations_finished", "Generations that succeeded", stats.finished),
+    ):
+        yield CounterMetricFamily(name, text, value=count)
+    failed = CounterMetricFamily(
+        "genqueue_generations_failed", "Generations that failed, by why", labels=("code",)
+    )
+    for code, count in stats.failed.items():
+        failed.add_metric([code], count)
+    yield failed
+    hits = CounterMetricFamily(
+        "genqueue_generation_limit_hits", "How often a limit held one up", labels=("limit",)
+    )
+    for limit, count in stats.limit_hits.items():
+        hits.add_metric([limit], count)
+    yield hits
+    yield _histogram(
+        "genqueue_generation_duration_seconds", "From its start to its end", stats.duration
+    )
+    yield _histogram(
+        "genqueue_generation_queue_wait_seconds", "From submit to its start", stats.wait
+    )
+    yield from _of_generation_limits(stats, slots)
+
+
+def _of_generation_limits(stats: GenerationStats, slots: int) -> Iterator[Metric]:
+    for name, text, value in (
+        ("genqueue_generation_slots_held", "Calls that may be on the wire", stats.slots_held),
+        ("genqueue_generation_slots", "Generations that may run at once", slots),
+        ("genqueue_usage_unreported", "Events of usage that wait to be posted", stats.unreported),
+    ):
+        yield GaugeMetricFamily(name, text, value=value)
+    cooldowns = GaugeMetricFamily(
+        "genqueue_provider_cooldown_seconds", "Until work for it goes on", labels=("target",)
+    )
+    for target, left_ms in stats.cooldowns_ms.items():
+        cooldowns.add_metric([target], left_ms / 1000)
+    yield cooldowns
+
+
+def _histogram(name: str, text: str, found: Histogram) -> Metric:
+    buckets = [(str(most / 1000), float(count)) for most, count in found.up_to.items()]
+    return HistogramMetricFamily(
+        name, text, buckets=[*buckets, ("+Inf", float(found.count))], sum_value=found.sum_ms / 1000
+    )
 
 
 def _of_orgs(stats: Mapping[str, OrgStats]) -> Iterator[Metric]:

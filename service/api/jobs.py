@@ -16,7 +16,7 @@ from jobs.store.credentials import Identity
 from jobs.store.listing import Filter
 from service.auth import require_identity
 from service.context import current_identity, current_runtime
-from service.errors import JobLiveError, JobSupersededError
+from service.errors import JobFinalError, JobLiveError, JobSupersededError
 from service.finished import answer_when_ended
 from service.job_views import missing_job, show_job, show_jobs
 from service.openapi import Blueprint
@@ -163,8 +163,8 @@ def retry_job(
     """Run the prompt of an ended job again, as a new job that supersedes it.
 
     The answer is the new job; the old one keeps how it ended. A job that was superseded is a
-    409 naming its successor, one that has not ended is a 409 as well. With `Prefer: wait=N` a
-    job that ends in time is answered with 200 and its result.
+    409 naming its successor; one that has not ended, or is a generation, is a 409 as well. With
+    `Prefer: wait=N` a job that ends in time is answered with 200 and its result.
     """
     runtime, identity = current_runtime(), current_identity()
     entity_id, key = _known(job_id), headers.get("idempotency_key")
@@ -200,6 +200,8 @@ def _retry(runtime: Runtime, identity: Identity, job_id: str, key: str | None) -
     superseded = runtime.queue.supersede(job_id, new_id, identity.org_id, identity.user_id)
     if superseded.answer is Answer.MISSING:
         raise missing_job(runtime.records, job_id, identity.org_id)
+    if superseded.answer is Answer.FINAL:
+        raise JobFinalError(job_id)
     if superseded.answer is not Answer.OK:
         if superseded.superseded_by:
             raise JobSupersededError(job_id, superseded.superseded_by)

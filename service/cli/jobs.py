@@ -170,6 +170,8 @@ def retry_job(job_id: str, user: str, as_json: bool) -> None:
     done = runtime.queue.supersede(job.id, new_id, job.org_id, user)
     if done.answer is Answer.MISSING:
         _refuse_missing(runtime, job.id)
+    if done.answer is Answer.FINAL:
+        _refuse(f"Job {job.id} is a generation: it is submitted again, not retried.")
     if done.answer is not Answer.OK:
         if done.superseded_by:
             _refuse(f"Job {job.id} was superseded by {done.superseded_by}: retry that one.")

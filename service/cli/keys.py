@@ -1,4 +1,4 @@
-"""How are API keys made, seen and ended from a shell? (X12)"""
+"""How are API keys made, seen and ended from a shell, and team tokens ended? (X12, B2)"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.instants import rfc3339
 
 @click.group()
 def keys() -> None:
-    """Make, list and revoke API keys.
+    """Make, list and revoke API keys; list and revoke the tokens of teams.
 
     \b
     Example: genqueue keys create --org acme --user ann
@@ -46,23 +46,27 @@ def create(org: str, user: str, as_json: bool) -> None:
 @keys.command("list")
 @as_json_option
 def list_keys(as_json: bool) -> None:
-    """List all keys, oldest first, without their secrets.
+    """List all keys and tokens of teams, oldest first, without their secrets.
 
     \b
     Example: genqueue keys list --json
     """
-    views = [_view(credential) for credential in build().credentials.list()]
+    views = [
+        {**_view(credential), "team": credential.team_id}
+        for credential in build().credentials.list()
+    ]
     if as_json:
         print_json(views)
         return
-    rows = [[str(view[name]) for name in ("key_id", "org", "user", "created_at")] for view in views]
-    print_table(("key id", "org", "user", "created"), rows, empty="There are no keys.")
+    names = ("key_id", "org", "user", "team", "created_at")
+    rows = [[view[name] or "" for name in names] for view in views]
+    print_table(("key id", "org", "user", "team", "created"), rows, empty="There are no keys.")
 
 
 @keys.command()
 @click.argument("key_id")
 def revoke(key_id: str) -> None:
-    """End the key with the id KEY_ID (the part between the underscores).
+    """End the key or token with the id KEY_ID (the part between the underscores).
 
     \b
     Example: genqueue keys revoke 7k2m9x0q4h1z

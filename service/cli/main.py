@@ -13,11 +13,13 @@ from service.cli.jobs import cancel_job, job_details, list_jobs, retry_job
 from service.cli.keys import keys
 from service.cli.metrics import queue_metrics
 from service.cli.mode import mode
+from service.cli.orgs import orgs
 from service.cli.proof import proof
 from service.cli.quota import quota
 from service.cli.settings import settings
 from service.cli.submit import submit
 from service.cli.sweeps import reclaim_stuck_jobs
+from service.cli.teams import teams
 from service.cli.watch import watch
 from service.cli.worker import run_worker, worker
 
@@ -38,6 +40,8 @@ def genqueue() -> None:
 
 
 genqueue.add_command(keys)
+genqueue.add_command(teams)
+genqueue.add_command(orgs)
 genqueue.add_command(worker)
 genqueue.add_command(run_worker)
 genqueue.add_command(settings)

@@ -1,4 +1,5 @@
-"""How is the queue doing? Counts, latency, failures and the clock's ticks, on one page. (A23)"""
+"""How is the queue doing? Counts, latency, failures, generations and the clock's ticks, on one
+page. (A23, B22)"""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from rich.text import Text
 from jobs.domain.states import State
 from jobs.runtime import Runtime, build
 from jobs.store.backlog import Backlog, read_backlog
+from jobs.store.generation_stats import GenerationStats, Histogram, read_generation_stats
 from jobs.store.stats import OrgStats
 from jobs.store.ticks import Ticks, TickStatus, is_red
 from service.cli.moments import duration
@@ -21,7 +23,7 @@ from service.instants import rfc3339
 @click.command("queue-metrics")
 @as_json_option
 def queue_metrics(as_json: bool) -> None:
-    """Show jobs by state and organisation, latency, error rates, depths, and the ticks.
+    """Show jobs by state and organisation, latency, error rates, depths, generations, ticks.
 
     \b
     Example: genqueue queue-metrics
@@ -30,11 +32,14 @@ def queue_metrics(as_json: bool) -> None:
     backlog = _backlog(runtime)
     by_org = runtime.stats.by_org()
     ticks = Ticks(runtime.redis).all()
+    generations = read_generation_stats(runtime.redis, backlog.now_ms)
+    slots = runtime.settings.generation_slots
     if as_json:
         print_json(
             {
                 "at": rfc3339(backlog.now_ms),
                 "depths": _depths(backlog),
+                "generations": _generations_json(generations, slots),
                 "orgs": {org: _org_json(stats) for org, stats in by_org.items()},
                 "ticks": {name: _tick_json(one, backlog.now_ms) for name, one in ticks.items()},
             }
@@ -44,6 +49,7 @@ def queue_metrics(as_json: bool) -> None:
     _print_failures(by_org)
     heading("Depths")
     print_fields(_depth_fields(backlog))
+    _print_generations(generations, slots)
     heading("Ticks")
     print_table(
         ("tick", "last run", "every", "late", "took", "did", "runs", "did in all", "failures", ""),
@@ -93,6 +99,21 @@ def error_rate(stats: OrgStats, failed: int) -> float | None:
     """`failed` as a part of all jobs that ever succeeded or failed, 0 to 1; None for none."""
     ended = stats.succeeded_ever + sum(stats.failures.values())
     return failed / ended if ended else None
+
+
+def _generations_json(stats: GenerationStats, slots: int) -> dict[str, Any]:
+    return {
+        "started": stats.started,
+        "finished": stats.finished,
+        "failed": dict(stats.failed),
+        "limit_hits": dict(stats.limit_hits),
+        "queue_wait_ms_mean": stats.wait.mean_ms,
+        "duration_ms_mean": stats.duration.mean_ms,
+        "slots_held": stats.slots_held,
+        "slots": slots,
+        "cooldowns_ms": dict(stats.cooldowns_ms),
+        "usage_unreported": stats.unreported,
+    }
 
 
 def _tick_json(tick: TickStatus, now_ms: int) -> dict[str, Any]:
@@ -153,3 +174,32 @@ def _print_failures(by_org: Mapping[str, OrgStats]) -> None:
     if rows:
         heading("Failures")
         print_table(("org", "error kind", "jobs", "error rate"), rows, empty="")
+
+
+def _print_generations(stats: GenerationStats, slots: int) -> None:
+    heading("Generations")
+    limits = ((f"hits of {name}", str(count)) for name, count in stats.limit_hits.items())
+    print_fields(
+        [
+            ("started", str(stats.started)),
+            ("finished", str(stats.finished)),
+            ("failed", str(sum(stats.failed.values()))),
+            ("mean wait", _mean(stats.wait)),
+            ("mean duration", _mean(stats.duration)),
+            ("slots held", f"{stats.slots_held} of {slots}"),
+            *((name.replace("_", " "), count) for name, count in limits),
+            ("usage unreported", str(stats.unreported)),
+        ]
+    )
+    failed = [(code, str(count)) for code, count in stats.failed.items() if count]
+    if failed:
+        heading("Failed generations")
+        print_table(("code", "generations"), failed, empty="")
+    if stats.cooldowns_ms:
+        heading("Cooldowns")
+        rows = [(target, duration(left)) for target, left in stats.cooldowns_ms.items()]
+        print_table(("target", "goes on in"), rows, empty="")
+
+
+def _mean(found: Histogram) -> str:
+    return "" if found.mean_ms is None else duration(found.mean_ms)

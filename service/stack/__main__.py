@@ -16,7 +16,7 @@ INTERRUPTED = 130
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--once", is_flag=True, help="End after the sample prompt was answered.")
+@click.option("--once", is_flag=True, help="End after the samples were answered.")
 @click.option(
     "--port", type=click.IntRange(1, 65535), help="Port of the API.  [default: PORT or 8080]"
 )
@@ -24,10 +24,10 @@ INTERRUPTED = 130
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("var"),
-    help="Folder for Redis' data, the logs and the development key.",
+    help="Folder for Redis' data, the logs, the development key and token.",
 )
 def main(once: bool, port: int | None, data: Path) -> None:
-    """Run Redis, the API and a worker on this machine, and show one prompt being answered.
+    """Run Redis, the API and a worker on this machine, and show them answer two samples.
 
     \b
     Example: python -m service.stack --port 9000 --once

@@ -5,6 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 DEFAULT_PORT = 8080
+MOCK_MODEL = "mock-1"
+EXTRACTION_MODEL = "GENQUEUE_EXTRACTION_MODEL"
+KEY_OF_THE_SHIPPED_MODEL = "OPENAI_API_KEY"
+"""The shipped extraction model can be called where this is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +19,22 @@ class StackEnvironment:
     port: int
     inherited: Mapping[str, str]
 
+    @property
+    def extracts_by_mock(self) -> bool:
+        """Whether the mock reads the fields out of generations: it is told to, or nothing else
+        is set up that could."""
+        named = self.inherited.get(EXTRACTION_MODEL)
+        if named:
+            return named == MOCK_MODEL
+        return not self.inherited.get(KEY_OF_THE_SHIPPED_MODEL)
+
     def for_children(self, redis_url: str) -> dict[str, str]:
-        """The environment of every child: ours, with the address of the Redis in use."""
-        return {**self.inherited, "REDIS_URL": redis_url, "PYTHONUNBUFFERED": "1"}
+        """The environment of every child: ours, with the address of the Redis in use, and with
+        an extraction model that can be called."""
+        seen = {**self.inherited, "REDIS_URL": redis_url, "PYTHONUNBUFFERED": "1"}
+        if self.extracts_by_mock:
+            seen[EXTRACTION_MODEL] = MOCK_MODEL
+        return seen
 
 
 def read_environment(variables: Mapping[str, str] = os.environ) -> StackEnvironment:

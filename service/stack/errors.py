@@ -84,11 +84,18 @@ class KeyNotMadeError(StackError):
         super().__init__(f"no development key could be made: {reason}")
 
 
-class SampleFailedError(StackError):
-    """The sample prompt did not come back with an answer."""
+class TeamNotMadeError(StackError):
+    """The command line could not make a development team, or a token of it."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"the sample prompt failed: {reason}")
+        super().__init__(f"no development team could be made: {reason}")
+
+
+class SampleFailedError(StackError):
+    """The sample prompt, or the sample generation, did not come back with an answer."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the sample failed: {reason}")
 
 
 class StopRequestedError(StackError):

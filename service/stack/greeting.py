@@ -1,17 +1,22 @@
-"""What does the stack tell the person who started it? Addresses, the sample, a line to paste."""
+"""What does the stack tell the person who started it? Addresses, the samples, lines to paste."""
 
-from service.stack.sample import SampleAnswer
+import json
+from collections.abc import Mapping
+
+from service.stack.dev_access import DevAccess
+from service.stack.sample import GENERATIONS, GenerationAnswer, SampleAnswer, generation_body
 
 MOCK_PROVIDER = "mock"
 
 
-def addresses(base_url: str, redis: str, key: str) -> str:
-    """Where things are; `key` is the development key, shown because it opens this stack only."""
+def addresses(base_url: str, redis: str, access: DevAccess) -> str:
+    """Where things are; key and token are shown because they open this stack only."""
     return f"""
-  Redis     {redis}
-  API       {base_url}
-  API docs  {base_url}/docs
-  API key   {key}   (org dev, user dev)
+  Redis       {redis}
+  API         {base_url}
+  API docs    {base_url}/docs
+  API key     {access.key}   (org dev, user dev)
+  Team token  {access.token}   (team dev)
 """
 
 
@@ -30,9 +35,30 @@ def sample(answer: SampleAnswer) -> str:
     return "\n".join(lines)
 
 
-def curl_line(base_url: str, key: str) -> str:
-    """A command to paste: submits a prompt and shows the job."""
+def generation(answer: GenerationAnswer) -> str:
+    """The sample generation with its fields, or why it was refused."""
+    lines = [f"\nSample generation: {answer.prompt}"]
+    if answer.refusal:
+        return "\n".join([*lines, f"Refused:           {answer.refusal}"])
+    lines.append(f"Text:              {answer.text}")
+    lines += [f"Field:             {name} = {value}" for name, value in answer.fields.items()]
+    lines.append(f"                   (generation {answer.generation_id}, {answer.took_s:.2f} s)")
+    if not answer.fields:
+        lines += [
+            "No fields were asked for: a real model would read them out of the text, and a sample",
+            "spends nothing. GENQUEUE_EXTRACTION_MODEL=mock-1 has the mock do it.",
+        ]
+    return "\n".join(lines)
+
+
+def curl_lines(base_url: str, access: DevAccess, output_fields: Mapping[str, str]) -> str:
+    """Commands to paste: one submits a prompt, one a generation."""
+    body = json.dumps(generation_body("run-1", output_fields))
     return f"""
 Your turn:
-  curl -s {base_url}/v1/prompt -H 'Authorization: Bearer {key}' \\
-    -H 'Content-Type: application/json' -d '{{"prompt": "Why is the sky blue?"}}'"""
+  curl -s {base_url}/v1/prompt -H 'Authorization: Bearer {access.key}' \\
+    -H 'Content-Type: application/json' -d '{{"prompt": "Why is the sky blue?"}}'
+
+Twice, the second time for the result:
+  curl -s {base_url}{GENERATIONS} -H 'Authorization: Bearer {access.token}' \\
+    -H 'Content-Type: application/json' -d '{body}'"""

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from jobs.settings import from_environment
 from service.stack import greeting
+from service.stack.dev_access import development_access
 from service.stack.environment import StackEnvironment
 from service.stack.errors import StopRequestedError
 from service.stack.folder_lock import FolderLock
 from service.stack.preflight import check_port, check_redis, shown_address
 from service.stack.redis_server import RedisServer
-from service.stack.sample import StackClient, development_key
+from service.stack.sample import SAMPLE_FIELDS, StackClient
 from service.stack.stop_request import StopRequest
 from service.stack.supervisor import Supervisor, process_table
 
@@ -21,7 +22,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """`data` takes Redis' data, logs and the development key; `once` ends after the sample."""
+    """`data` takes Redis' data, logs, key and token; `once` ends after the samples."""
 
     port: int
     data: Path
@@ -40,7 +41,7 @@ class UsedRedis:
 def run_stack(
     options: StackOptions, environment: StackEnvironment, request: StopRequest, say: Say
 ) -> None:
-    """Run the stack until a stop is requested, or to the end of the sample where `once` is set.
+    """Run the stack until a stop is requested, or to the end of the samples where `once` is set.
 
     Everything started here is ended when this returns or raises: the API, then the workers, then
     Redis. The data stays. Raises StackError, one clear line each (X1), and SettingsInvalidError
@@ -114,7 +115,10 @@ def _greet(
     say(f"genqueue is starting; its logs are in {options.data / 'log'}")
     client = StackClient(base_url, pause)
     client.wait_until_ready()
-    key = development_key(client, options.data / "dev-key", environment.for_children(redis.url))
-    say(greeting.addresses(base_url, redis.description, key))
-    say(greeting.sample(client.run_sample(key)))
-    say(greeting.curl_line(base_url, key))
+    access = development_access(client, options.data, environment.for_children(redis.url))
+    say(greeting.addresses(base_url, redis.description, access))
+    say(greeting.sample(client.run_sample(access.key)))
+    # A sample spends no money: where a real model would read the fields, none are asked for.
+    fields = SAMPLE_FIELDS if environment.extracts_by_mock else {}
+    say(greeting.generation(client.run_generation(access.token, fields)))
+    say(greeting.curl_lines(base_url, access, fields))

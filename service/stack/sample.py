@@ -1,27 +1,34 @@
-"""Does the stack answer? Wait for it, get a development key, run one prompt over HTTP."""
+"""Does the stack answer? Wait for it, run one prompt and one generation over HTTP."""
 
-import json
-import os
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 from urllib.parse import urljoin
 
 import requests
 
-from service.stack.errors import KeyNotMadeError, SampleFailedError, StackNotReadyError
+from service.stack.environment import MOCK_MODEL
+from service.stack.errors import SampleFailedError, StackNotReadyError
 
 READY_WITHIN_S = 60.0
 ANSWER_WITHIN_S = 30.0
 HTTP_WITHIN_S = 10.0
-KEY_WITHIN_S = 30.0
 POLL_PAUSE_S = 0.1
 SAMPLE_PROMPT = "Say in one sentence what a queue is good for."
+DEV_TEAM: Final = "dev"
+GENERATIONS: Final = f"/api/projects/{DEV_TEAM}/workflow_llm_generations/"
+SAMPLE_TEXT_PROMPT: Final = "Welcome Ada, who placed a first order, in one sentence."
+SAMPLE_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"subject_line": "A subject line of at most 8 words."}
+)
+# A failure that the submit answers is somebody's choice (the flag, the credits, the models file,
+# many submits), which is no reason not to serve.
+REFUSALS: Final = frozenset(
+    {requests.codes.ok, requests.codes.not_found, requests.codes.too_many_requests}
+)
 
 Pause = Callable[[float], None]
 """Waits that many seconds; raises to break the wait off."""
@@ -36,6 +43,29 @@ class SampleAnswer:
     job_id: str
     provider: str
     took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationAnswer:
+    """What came back for the sample generation; `refusal` is `code: message` where it was not
+    accepted, else empty."""
+
+    prompt: str
+    text: str
+    fields: Mapping[str, str]
+    generation_id: str
+    took_s: float
+    refusal: str = ""
+
+
+def generation_body(invocation_id: str, output_fields: Mapping[str, str]) -> dict[str, Any]:
+    """What the sample generation submits; `output_fields` is left out where it is empty."""
+    body: dict[str, Any] = {
+        "invocation_id": invocation_id,
+        "model": MOCK_MODEL,
+        "prompt": SAMPLE_TEXT_PROMPT,
+    }
+    return {**body, "output_fields": dict(output_fields)} if output_fields else body
 
 
 class StackClient:
@@ -69,6 +99,11 @@ class StackClient:
         response = self._request("GET", f"/v1/jobs/{uuid.uuid4()}", key)
         return response.status_code == requests.codes.not_found
 
+    def accepts_token(self, token: str) -> bool:
+        """Whether the API knows the team's token: an unknown generation is 404 with it."""
+        response = self._request("GET", f"{GENERATIONS}{uuid.uuid4()}/", token)
+        return response.status_code == requests.codes.not_found
+
     def run_sample(self, key: str, within_s: float = ANSWER_WITHIN_S) -> SampleAnswer:
         """Submit one prompt, wait until its job ended, fetch the answer.
 
@@ -94,6 +129,50 @@ class StackClient:
             took_s=time.monotonic() - began_at_s,
         )
 
+    def run_generation(
+        self, token: str, output_fields: Mapping[str, str], within_s: float = ANSWER_WITHIN_S
+    ) -> GenerationAnswer:
+        """Submit one generation, wait until it ended, answer its result or why it was refused.
+
+        Raises SampleFailedError where the request was faulty, or where what was accepted failed
+        or did not end in time.
+        """
+        began_at_s = time.monotonic()
+        body = generation_body(f"sample-{uuid.uuid4()}", output_fields)
+        submitted = self._request("POST", GENERATIONS, token, body)
+        if submitted.status_code in REFUSALS:
+            refusal = _failure(submitted.json())
+            return GenerationAnswer(body["prompt"], "", {}, "", 0.0, refusal)
+        if submitted.status_code != requests.codes.accepted:
+            raise SampleFailedError(
+                f"submit answered {submitted.status_code}: {submitted.text[:300]}"
+            )
+        generation = self._wait_for_generation(
+            submitted.headers["Location"], token, began_at_s + within_s
+        )
+        if generation["status"] != "succeeded":
+            reason = _failure(generation)
+            raise SampleFailedError(f"generation {generation['id']} failed, {reason}")
+        return GenerationAnswer(
+            prompt=body["prompt"],
+            text=generation["result"]["text"],
+            fields=generation["result"]["fields"],
+            generation_id=generation["id"],
+            took_s=time.monotonic() - began_at_s,
+        )
+
+    def _wait_for_generation(self, location: str, token: str, deadline_s: float) -> dict[str, Any]:
+        while True:
+            response = self._request("GET", location, token)
+            if response.status_code == requests.codes.ok:
+                ended: dict[str, Any] = response.json()
+                return ended
+            if response.status_code != requests.codes.accepted:
+                raise SampleFailedError(f"{location} answered {response.status_code}")
+            if time.monotonic() > deadline_s:
+                raise SampleFailedError(f"generation {response.json()['id']} is still pending")
+            self._pause(POLL_PAUSE_S)
+
     def _wait_for_end(self, location: str, key: str, deadline_s: float) -> dict[str, Any]:
         while True:
             job = self._fetch(location, key)
@@ -111,7 +190,7 @@ class StackClient:
         return body
 
     def _request(
-        self, method: str, location: str, key: str, body: dict[str, str] | None = None
+        self, method: str, location: str, key: str, body: Mapping[str, Any] | None = None
     ) -> requests.Response:
         url = urljoin(self._base_url, location)
         headers = {"Authorization": f"Bearer {key}"}
@@ -123,39 +202,6 @@ class StackClient:
             raise SampleFailedError(f"{method} {location}: {error}") from error
 
 
-def development_key(client: StackClient, path: Path, environment: Mapping[str, str]) -> str:
-    """The key kept in `path` if it still opens the API, else a new one, kept there (mode 0600).
-
-    Raises KeyNotMadeError.
-    """
-    if path.exists():
-        kept = path.read_text(encoding="ascii").strip()
-        if kept and client.accepts(kept):
-            return kept
-    key = _new_key(environment)
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(f"{key}\n")
-    return key
-
-
-def _new_key(environment: Mapping[str, str]) -> str:
-    words = ("keys", "create", "--org", "dev", "--user", "dev", "--json")
-    try:
-        made = subprocess.run(
-            [sys.executable, "-m", "service.cli", *words],
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=KEY_WITHIN_S,
-            check=True,
-            start_new_session=True,
-        )
-        return str(json.loads(made.stdout)["key"])
-    except subprocess.CalledProcessError as error:
-        last_line = (error.stderr.strip().splitlines() or ["no message"])[-1]
-        raise KeyNotMadeError(last_line) from error
-    except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
-        raise KeyNotMadeError(repr(error)) from error
+def _failure(generation: Mapping[str, Any]) -> str:
+    error = generation["error"]
+    return f"{error['code']}: {error['message']}"

@@ -1,5 +1,6 @@
 """Does `python -m service.stack` run the whole of genqueue, and leave nothing behind but data?"""
 
+import json
 import os
 import re
 import signal
@@ -10,11 +11,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import requests
+from redis import Redis
 
+from jobs.store.teams import Teams
 from service.stack.free_port import free_port
 from tests.support.redis_server import redis_server
 from tests.support.waiting import wait_until
@@ -78,6 +82,10 @@ class Stack:
     def key(self) -> str:
         return (self.data / "dev-key").read_text().strip()
 
+    @property
+    def token(self) -> str:
+        return (self.data / "dev-team-token").read_text().strip()
+
     def wait_until_serving(self) -> None:
         def serving() -> bool:
             assert self.process is not None
@@ -94,6 +102,13 @@ class Stack:
     def get_job(self, job_id: str) -> requests.Response:
         headers = {"Authorization": f"Bearer {self.key}"}
         return requests.get(f"{self.url}/v1/jobs/{job_id}", headers=headers, timeout=10)
+
+    def get_generation(self) -> requests.Response:
+        found = re.search(r"\(generation ([0-9a-zA-Z_-]+),", self.output)
+        assert found is not None, self.output
+        address = f"{self.url}/api/projects/dev/workflow_llm_generations/{found[1]}/"
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return requests.get(address, headers=headers, timeout=10)
 
     def descendants(self) -> list[psutil.Process]:
         assert self.process is not None
@@ -166,18 +181,30 @@ def order_of_ends(stack: Stack, children: list[psutil.Process]) -> list[str]:
     return ended
 
 
-def test_once_answers_the_sample_shows_where_things_are_and_ends_with_status_0(
+def pasted(command: str) -> dict[str, Any]:
+    """What a command answers that was copied from the output as it stands."""
+    ended = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, timeout=30, check=True
+    )
+    answer: dict[str, Any] = json.loads(ended.stdout)
+    return answer
+
+
+def test_once_answers_the_samples_shows_where_things_are_and_ends_with_status_0(
     stack: Stack,
 ) -> None:
     stack.start("--once")
     assert stack.process is not None
     assert stack.process.wait(START_WITHIN_S) == 0, stack.output
     output = stack.output
-    assert f"API       {stack.url}\n" in output
+    assert f"API         {stack.url}\n" in output
     assert f"{stack.url}/docs" in output
     assert re.search(r"^Answer: +\S", output, re.MULTILINE)
     assert "This text is made up: the mock provider answered." in output
+    assert re.search(r"^Text: +\S", output, re.MULTILINE)
+    assert re.search(r"^Field: +subject_line = mock subject_line", output, re.MULTILINE)
     assert f"curl -s {stack.url}/v1/prompt -H 'Authorization: Bearer gq_" in output
+    assert f"curl -s {stack.url}/api/projects/dev/workflow_llm_generations/ -H" in output
     assert "Serving" not in output
 
 
@@ -185,7 +212,8 @@ def test_ctrl_c_stops_all_in_order_and_a_second_start_still_knows_the_sample(
     stack: Stack,
 ) -> None:
     stack.start().wait_until_serving()
-    sample, key, children = stack.sample_job(), stack.key, stack.descendants()
+    sample, key, token = stack.sample_job(), stack.key, stack.token
+    children = stack.descendants()
     assert stack.get_job(sample).json()["state"] == "succeeded"
     ended = order_of_ends(stack, children)
     assert stack.process is not None
@@ -198,30 +226,68 @@ def test_ctrl_c_stops_all_in_order_and_a_second_start_still_knows_the_sample(
     assert "Received SIGTERM" in (stack.data / "redis/redis.log").read_text()
 
     stack.start().wait_until_serving()
-    assert stack.key == key
+    assert (stack.key, stack.token) == (key, token)
     assert stack.get_job(sample).json()["state"] == "succeeded"
 
 
-def test_the_pasted_curl_line_is_accepted(stack: Stack) -> None:
+@pytest.mark.req("B1", "B9")
+def test_the_pasted_curl_lines_are_accepted_and_the_samples_can_be_read(stack: Stack) -> None:
     stack.start().wait_until_serving()
-    line = stack.output[stack.output.index("curl -s") :].split("\n\n")[0]
-    answer = subprocess.run(
-        ["sh", "-c", line], capture_output=True, text=True, timeout=30, check=True
-    )
-    assert '"job_id"' in answer.stdout
+    prompt, generation = (part.split("\n\n")[0] for part in stack.output.split("  curl -s")[1:])
+    assert "job_id" in pasted(f"curl -s {prompt}")
+
+    first = pasted(f"curl -s {generation}")
+    ended: dict[str, Any] = {}
+
+    def succeeded() -> bool:
+        ended.update(pasted(f"curl -s {generation}"))
+        return bool(ended["status"] == "succeeded")
+
+    wait_until(succeeded, 10, "the same line answers the result")
+    assert ended["id"] == first["id"]
+    assert ended["result"]["fields"].keys() == {"subject_line"}
+    assert stack.get_generation().json()["status"] == "succeeded"
 
 
-def test_the_development_key_is_readable_by_its_owner_only(stack: Stack) -> None:
+def test_key_and_token_are_readable_by_their_owner_only(stack: Stack) -> None:
     stack.start().wait_until_serving()
-    assert stat.S_IMODE((stack.data / "dev-key").stat().st_mode) == 0o600
+    for name in ("dev-key", "dev-team-token"):
+        assert stat.S_IMODE((stack.data / name).stat().st_mode) == 0o600
 
 
-def test_a_key_that_no_longer_opens_is_replaced(stack: Stack) -> None:
+def test_a_key_and_a_token_that_no_longer_open_are_replaced(stack: Stack) -> None:
     stack.data.mkdir()
     (stack.data / "dev-key").write_text("gq_from_another_redis\n")
+    (stack.data / "dev-team-token").write_text("gqt_from_another_redis\n")
     stack.start().wait_until_serving()
     assert stack.key != "gq_from_another_redis"
-    assert stat.S_IMODE((stack.data / "dev-key").stat().st_mode) == 0o600
+    assert stack.get_generation().json()["status"] == "succeeded"
+
+
+@pytest.mark.req("B13")
+def test_where_a_real_model_would_read_the_fields_the_sample_asks_for_none(stack: Stack) -> None:
+    stack.variables["OPENAI_API_KEY"] = "sk-never-sent"
+    stack.start("--once")
+    assert stack.process is not None
+    assert stack.process.wait(START_WITHIN_S) == 0, stack.output
+    assert re.search(r"^Text: +\S", stack.output, re.MULTILINE)
+    assert "Field:" not in stack.output
+    assert "No fields were asked for" in stack.output
+    assert "output_fields" not in stack.output
+
+
+@pytest.mark.req("B21")
+def test_a_team_whose_flag_was_switched_off_is_told_so_and_the_stack_serves(
+    stack: Stack, tmp_path: Path
+) -> None:
+    with redis_server(tmp_path / "given") as server:
+        stack.variables["REDIS_URL"] = server.url
+        with Redis.from_url(server.url, decode_responses=True) as redis:
+            Teams(redis).create("dev", "dev")
+        stack.start("--once")
+        assert stack.process is not None
+        assert stack.process.wait(START_WITHIN_S) == 0, stack.output
+    assert "Refused:           feature_unavailable: " in stack.output
 
 
 def test_a_worker_that_was_killed_is_started_again(stack: Stack) -> None:

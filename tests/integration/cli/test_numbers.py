@@ -1,4 +1,4 @@
-"""Do the counts and limits that an operator sees and sets hold? (A23, A31)"""
+"""Do the counts and limits that an operator sees and sets hold? (A23, A31, B22)"""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from redis import Redis
 
 from jobs.domain.errors import ErrorKind
+from jobs.domain.generation_codes import COPY, GenerationCode
+from jobs.domain.outcome import Cooldown
 from jobs.domain.states import State
 from jobs.store.queue import Queue
 from jobs.store.scripts import Scripts
@@ -16,6 +18,14 @@ from jobs.store.ticks import TickLog, TickRun
 from tests.conftest import QUEUE_NAME
 from tests.integration.cli.conftest import Invoke, Shell, Submit
 from tests.support.factories import claim, claim_one, response_for
+from tests.support.stored_generations import (
+    ENVELOPE,
+    billed,
+    call_of,
+    generations_of,
+    new_generation,
+    open_to,
+)
 
 ReadJson = Callable[..., Any]
 
@@ -52,6 +62,43 @@ def test_the_metrics_of_an_empty_store_are_no_error(invoke: Invoke) -> None:
     done = invoke("queue-metrics")
     assert done.exit_code == 0
     assert "There are no jobs." in done.stdout
+    assert "0 of 30" in done.stdout
+    for part in ("Failed generations", "Cooldowns", "mean wait"):
+        assert part not in done.stdout
+
+
+@pytest.mark.req("B22", "X15")
+def test_the_metrics_show_generations_their_failures_limits_slots_and_cooldowns(
+    invoke: Invoke, invoke_json: ReadJson, redis: Redis, queue: Queue
+) -> None:
+    open_to(redis, "acme")
+    for _ in range(3):
+        generations_of(redis).submit(new_generation())
+    first, second, _ = claim(queue, 3).attempts
+    bill = billed(first.job, call_of(), is_captured=True)
+    queue.succeed_generation(first.job.id, first.token, ENVELOPE, bill)
+    queue.fail(
+        second.job.id,
+        second.token,
+        ErrorKind.RATE_LIMIT,
+        "busy",
+        code=GenerationCode.GATEWAY_UNAVAILABLE,
+        cooldown=Cooldown("mock:busy", 90_000),
+    )
+
+    told = invoke_json("queue-metrics")["generations"]
+    assert (told["started"], told["finished"]) == (3, 1)
+    assert told["failed"] == {code.value: int(code == "gateway_unavailable") for code in COPY}
+    assert told["limit_hits"] == {"team_slots": 0, "global_slots": 0, "throttle": 0}
+    assert (told["slots_held"], told["slots"], told["usage_unreported"]) == (1, 30, 1)
+    assert 0 <= told["queue_wait_ms_mean"] < 60_000
+    assert 0 <= told["duration_ms_mean"] < 60_000
+    assert list(told["cooldowns_ms"]) == ["mock:busy"]
+    assert 80_000 < told["cooldowns_ms"]["mock:busy"] <= 90_000
+    table = invoke("queue-metrics").stdout
+    for part in ("Generations", "1 of 30", "gateway_unavailable", "hits of throttle", "mock:busy"):
+        assert part in table
+    assert "quota_exceeded" not in table
 
 
 @pytest.mark.req("A8", "A23")

@@ -202,13 +202,13 @@ LUA = "jobs/store/lua"
 BREAKS = [
     (
         "priority-queue",
-        f"{LUA}/prelude.lua",
+        f"{LUA}/prelude/lanes.lua",
         "int(job.priority * SLOT + job.seq)",
         "int(50 * SLOT + job.seq)",
     ),
     (
         "priority-queue",
-        f"{LUA}/prelude.lua",
+        f"{LUA}/prelude/lanes.lua",
         "int(job.priority * SLOT + job.seq)",
         "int(job.priority * SLOT + 100000 - job.seq)",
     ),
@@ -223,7 +223,7 @@ BREAKS = [
         "call('ZPOPMIN', K.ready(lane))",
         "call('ZRANGE', K.ready(lane), 0, 0)",
     ),
-    ("concurrent-safety", f"{LUA}/prelude.lua", "job.worker_claim ~= token", "false"),
+    ("concurrent-safety", f"{LUA}/prelude/moves.lua", "job.worker_claim ~= token", "false"),
     (
         "async-execution",
         f"{LUA}/succeed.lua",

@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from jobs.runtime import Runtime
 from tests.integration.service.conftest import Caller, WebServer
+from tests.integration.service.team_caller import stored_jobs, team_caller
+
+GENERATIONS = "/api/projects/{team_id}/workflow_llm_generations/"
 
 
 @pytest.fixture
@@ -26,6 +30,7 @@ def test_the_document_is_openapi_3_and_names_every_route(document: dict[str, Any
         *("/v1/prompt", "/v1/prompts/{prompt_id}", "/healthz", "/readyz"),
         *("/v1/jobs", "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/cancel", "/v1/jobs/{job_id}/retry"),
         *("/v1/mission/recent", "/v1/mission/events"),
+        *(GENERATIONS, f"{GENERATIONS}{{generation_id}}/"),
     }
     responses = document["paths"]["/v1/prompt"]["post"]["responses"]
     assert set(responses) == {"200", "202", "400", "401", "413", "415", "422", "503"}
@@ -91,4 +96,48 @@ def test_generated_requests_meet_only_documented_answers(
         command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=110
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert "9 selected / 10 total" in done.stdout
+    assert "11 selected / 12 total" in done.stdout
+
+
+@pytest.mark.req("X3", "B5")
+def test_the_routes_of_teams_have_a_token_and_errors_of_their_own(document: dict[str, Any]) -> None:
+    submit = document["paths"][GENERATIONS]["post"]
+    collect = document["paths"][f"{GENERATIONS}{{generation_id}}/"]["get"]
+    assert set(submit["responses"]) == {
+        *("200", "202", "400", "401", "404", "413", "415", "422", "429", "503"),
+    }
+    assert set(collect["responses"]) == {"200", "202", "401", "404", "503"}
+    scheme = document["components"]["securitySchemes"]["teamToken"]
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+    for operation in (submit, collect):
+        assert operation["security"] == [{"teamToken": []}]
+        for status, answer in operation["responses"].items():
+            named = "Generation" if status in {"200", "202"} else "Refused"
+            schema = answer["content"]["application/json"]["schema"]
+            assert schema == {"$ref": f"#/components/schemas/{named}"}
+    for status in ("429", "503"):
+        assert "Retry-After" in submit["responses"][status]["headers"]
+
+
+@pytest.mark.req("X3", "B5")
+@pytest.mark.case("API-01")
+def test_generated_requests_of_a_team_meet_only_documented_answers(
+    web_server: WebServer, http: FlaskClient, runtime: Runtime, tmp_path: Any
+) -> None:
+    team = team_caller(http, runtime)
+    (tmp_path / "schemathesis.toml").write_text('[parameters]\n"path.team_id" = "1"\n')
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "run", f"{web_server.url}/openapi.json"),
+        *("--header", f"Authorization: Bearer {team.token}"),
+        *("--include-path-regex", "^/api/projects/"),
+        *("--max-examples", "20", "--seed", "1", "--checks", "all", "--no-color"),
+        # Which names of fields, models and teams there are is beyond a schema.
+        *("--exclude-checks", "positive_data_acceptance"),
+        "--generation-deterministic",
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=110
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "2 selected / 12 total" in done.stdout
+    assert stored_jobs(runtime.redis), "the example was accepted"
