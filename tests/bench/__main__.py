@@ -25,6 +25,7 @@ from tests.bench import (
     claim_scale,
     claim_settle,
     drain,
+    generations,
     http_calls,
     latency,
     lost_reply,
@@ -42,6 +43,7 @@ BENCHES: dict[str, Callable[[Stage], list[Figure]]] = {
     "http_calls": http_calls.run,
     "claim_scale": claim_scale.run,
     "latency": latency.run,
+    "generations": generations.run,
     "lost_reply": lost_reply.run,
     "sse": sse.run,
 }
