@@ -6,10 +6,14 @@ does stands in. Each may run twice or late without harm: the scripts decide.
 
 from __future__ import annotations
 
+import logging
+
 from jobs.runtime import Runtime
 from jobs.store.answers import Promoted, Reclaimed, Repaired
 from jobs.store.billing import Outbox
 from jobs.usage_reports import HttpCapture, report_waiting
+
+logger = logging.getLogger(__name__)
 
 
 def promote(runtime: Runtime) -> Promoted:
@@ -29,6 +33,10 @@ def reclaim(runtime: Runtime) -> Reclaimed:
         interval_ms=settings.sweep_interval_s * 1000,
         ceiling_ms=settings.stuck_after_s * 1000,
     )
+    for job_id in done.failed_ids:
+        logger.warning("job %s failed: the worker of its last attempt is gone", job_id)
+    if done.requeued:
+        logger.warning("%d attempts of workers that are gone run again", done.requeued)
     if done.ticket_wanted:
         runtime.tickets.issue()
     return done

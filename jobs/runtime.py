@@ -8,6 +8,7 @@ from redis import Redis
 
 from jobs.domain.models import ModelRegistry
 from jobs.failed_tickets import FailedTickets
+from jobs.generation_intake import Intake
 from jobs.providers.registry import Providers, build_providers, load
 from jobs.settings import Settings, from_environment
 from jobs.store.connection import connect
@@ -24,6 +25,7 @@ from jobs.store.queue import Queue
 from jobs.store.records import Records
 from jobs.store.scripts import Scripts, SlotCaps
 from jobs.store.stats import Stats
+from jobs.store.steps import Steps
 from jobs.store.upkeep import Upkeep
 from jobs.tickets import ISSUE_SOCKET_TIMEOUT_S, Tickets, connect_rq
 
@@ -43,6 +45,8 @@ class Runtime:
     upkeep: Upkeep
     stats: Stats
     generations: Generations
+    intake: Intake
+    steps: Steps
     credits: Credits
     credentials: Credentials
     tickets: Tickets
@@ -68,30 +72,35 @@ def build(settings: Settings | None = None) -> Runtime:
         queue_name=settings.queue_name,
         slots=SlotCaps(settings.generation_slots_per_team, settings.generation_slots),
     )
+    queue = Queue(scripts, ticket_cap=settings.ticket_cap)
+    providers = build_providers(models, settings.api_keys)
+    generations = Generations(
+        redis,
+        scripts,
+        ticket_cap=settings.ticket_cap,
+        per_minute=settings.generations_per_minute,
+        flag=WORKFLOWS_LLM_ACTION,
+    )
     return Runtime(
         settings=settings,
         redis=redis,
         rq_redis=rq_redis,
-        queue=Queue(scripts, ticket_cap=settings.ticket_cap),
+        queue=queue,
         records=Records(redis, scripts),
         listing=Listing(redis, scripts),
         events=Events(redis),
         modes=Modes(redis),
+        steps=Steps(redis, scripts, queue, ticket_cap=settings.ticket_cap),
         upkeep=Upkeep(scripts, ticket_cap=settings.ticket_cap),
         stats=Stats(redis),
-        generations=Generations(
-            redis,
-            scripts,
-            ticket_cap=settings.ticket_cap,
-            per_minute=settings.generations_per_minute,
-            flag=WORKFLOWS_LLM_ACTION,
-        ),
+        generations=generations,
+        intake=Intake(generations, models, providers, extraction_model=settings.extraction_model),
         credits=Credits(redis),
         credentials=Credentials(redis),
         tickets=Tickets(hasty_redis, settings.queue_name),
         failed_tickets=FailedTickets(hasty_redis, settings.queue_name, Mirror(redis)),
         models=models,
-        providers=build_providers(models, settings.api_keys),
+        providers=providers,
     )
 
 

@@ -188,6 +188,15 @@ class Settings:
         _whole(1, 100_000),
         "generations that a team may submit within 60 s (B8)",
     )
+    generation_url: str = _setting(
+        "GENQUEUE_GENERATION_URL",
+        "",
+        _http_url,
+        "the genqueue that makes the generations of workflow steps (B30); none: this one",
+    )
+    generation_token: str = _setting(
+        "GENQUEUE_GENERATION_TOKEN", "", _token, "the team token there", is_secret=True
+    )
     capture_url: str = _setting(
         "GENQUEUE_CAPTURE_URL",
         "",
@@ -324,6 +333,8 @@ def _contradictions(settings: Settings) -> list[str]:
         problems.append(
             "GENQUEUE_ADMIN_USER: goes with GENQUEUE_ADMIN_PASSWORD or GENQUEUE_ADMIN_PASSWORD_HASH"
         )
+    if bool(settings.generation_url) != bool(settings.generation_token):
+        problems.append("GENQUEUE_GENERATION_URL: goes with GENQUEUE_GENERATION_TOKEN")
     if settings.stream_limit > settings.web_threads - THREADS_FOR_REQUESTS:
         problems.append(
             f"GENQUEUE_STREAM_LIMIT: must leave {THREADS_FOR_REQUESTS} of GENQUEUE_WEB_THREADS"

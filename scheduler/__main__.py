@@ -1,4 +1,5 @@
-"""Which process runs the clock? `python -m scheduler`: the scheduler and the worker of its ticks.
+"""Which process runs the clock? `python -m scheduler`: the scheduler, the worker of its ticks, and
+the matcher of wakes.
 
 Any number of them may run; each firing goes to one.
 """
@@ -20,7 +21,9 @@ from jobs.domain.errors import SettingsInvalidError
 from jobs.runtime import Runtime, build
 from jobs.store.scripts import Scripts
 from jobs.store.ticks import TickLog, Ticks
+from jobs.store.wakes import Wakes
 from jobs.tickets import connect_rq
+from jobs.wake_matcher import WakeMatcher
 from scheduler.clock import TickScheduler
 from scheduler.schedule import ticks
 from scheduler.tick_worker import TickWorker
@@ -44,7 +47,7 @@ class StopAsked:
 
 
 def run(runtime: Runtime) -> int:
-    """Run both parts until told to stop; answers the exit status, 1 where a part ended by
+    """Run all parts until told to stop; answers the exit status, 1 where a part ended by
     itself. Redis may be away at the start and later."""
     settings = runtime.settings
     queue_name = f"{settings.queue_name}-ticks"
@@ -53,11 +56,12 @@ def run(runtime: Runtime) -> int:
     redis = connect_rq(settings.redis_url, socket_timeout_s=SOCKET_TIMEOUT_S)
     clock = TickScheduler(ticks(settings), redis, queue_name, log, Ticks(runtime.redis))
     worker = TickWorker(queue_name, redis, log)
+    matcher = WakeMatcher(Wakes(runtime.redis), runtime.steps, runtime.tickets.issue)
     stop, asked = threading.Event(), StopAsked()
     # Daemons: a part that hangs must not keep the process.
     parts = [
         threading.Thread(target=part.run, args=(stop,), name=name, daemon=True)
-        for name, part in (("clock", clock), ("ticks", worker))
+        for name, part in (("clock", clock), ("ticks", worker), ("wakes", matcher))
     ]
     for part in parts:
         part.start()

@@ -5,7 +5,17 @@ from __future__ import annotations
 from flask import Flask
 
 from jobs.runtime import Runtime, build
-from service.api import docs, generations, health, jobs, metrics, mission, prompts
+from service.api import (
+    docs,
+    generations,
+    health,
+    jobs,
+    metrics,
+    mission,
+    prompts,
+    step_templates,
+    steps,
+)
 from service.context import attach_runtime
 from service.dashboard import mount_dashboard
 from service.observability import observe
@@ -30,7 +40,7 @@ def create_app(runtime: Runtime | None = None) -> Flask:
     configure(app)
     api = Api(app)
     document_security(api)
-    for noun in (prompts, jobs, mission, generations, health):
+    for noun in (prompts, jobs, mission, generations, steps, step_templates, health):
         api.register_blueprint(noun.blueprint)
     app.register_blueprint(docs.blueprint)
     app.register_blueprint(metrics.blueprint)

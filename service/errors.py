@@ -95,7 +95,7 @@ class JobFinalError(GenqueueError):
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
-        super().__init__(f"job {job_id} is a generation: submit it again instead of retrying it")
+        super().__init__(f"job {job_id} is of a kind that is not retried; submit it again instead")
 
 
 class JobSupersededError(GenqueueError):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 from flask import Response
 
 from service.context import current_request_id
+from service.openapi import RETRY_AFTER, Blueprint, Decorator, View
 from service.problems import Problem
+from service.schemas.generations import RefusedSchema
 
+_WAITS: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _CODES: Final[Mapping[str, str]] = {"malformed-body": "invalid_request"}
 """Codes that are not the slug of the problem in another spelling."""
 
@@ -45,3 +49,15 @@ def refusal_response(problem: Problem) -> Response:
     """The answer that carries `problem`."""
     body = json.dumps(refusal_body(problem, current_request_id()))
     return Response(body, problem.status, problem.headers, content_type="application/json")
+
+
+def refuses(blueprint: Blueprint, *statuses: HTTPStatus) -> Decorator:
+    """Document the refusals in which a view may end, in the shape of these routes."""
+
+    def decorate(view: View) -> View:
+        for status in statuses:
+            headers = RETRY_AFTER if status in _WAITS else None
+            view = blueprint.also_answers(status, RefusedSchema, headers=headers)(view)
+        return view
+
+    return decorate

@@ -12,6 +12,7 @@ from typing import Any, Final
 from redis.exceptions import RedisError
 
 from jobs import logs
+from jobs.domain.canonical_json import canonical_json
 from jobs.domain.errors import JobMissingError, StoreUnavailableError
 from jobs.domain.job import MAX_ATTEMPTS_DEFAULT, PRIORITY_DEFAULT, NewJob
 from jobs.domain.states import State
@@ -19,7 +20,6 @@ from jobs.runtime import Runtime
 from jobs.store.credentials import Identity
 from service.context import current_request_id
 from service.errors import ModelUnavailableError
-from service.schemas.fields import canonical_json
 
 PRIORITY_WAITED_FOR: Final = 5
 SHADOW_MARK: Final = "shadow"

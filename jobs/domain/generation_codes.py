@@ -27,8 +27,8 @@ class GenerationCode(StrEnum):
 
 COPY: Final[Mapping[GenerationCode, str]] = {
     GenerationCode.QUOTA_EXCEEDED: (
-        "Your organization has used up its AI credits. Raise the credit limit, or wait until it"
-        " is raised, then run this step again."
+        "Your organization has no AI credits left for this. Ask an administrator to raise the"
+        " credit limit, then run this step again."
     ),
     GenerationCode.INVALID_MODEL: (
         "This model can't be used to generate text. Pick another model in the step."

@@ -11,7 +11,10 @@ from jobs.domain.errors import ErrorKind
 from jobs.domain.generation_codes import GenerationCode
 from jobs.domain.states import TERMINAL, State
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+"""The newest record that is understood here: 2 brought generations and steps, which a worker of
+a release before would take and could not end."""
+
 SCHEMA_MIN: Final = 1
 """The oldest record that is still run; one older fails as `migration` (A33)."""
 
@@ -27,7 +30,13 @@ class Kind(StrEnum):
 
     PROMPT = "prompt"
     GENERATION = "generation"
+    STEP = "step"
     ESCALATION = "escalation"
+
+    @property
+    def schema_version(self) -> int:
+        """The release that the record of such a job needs, at least (A33)."""
+        return 2 if self in {Kind.GENERATION, Kind.STEP} else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,7 @@ class NewJob:
     `target` is `provider:model`, at most 64 bytes. `idempotency_key` is the client's own
     (X4) and `payload_hash` the hex SHA-256 of the canonical payload that it stands for. The job
     runs at `scheduled_for_ms` of the Redis clock (A29) and after the job `depends_on` succeeded
-    (A30).
+    (A30). `team_id` and `step_inputs` are those of a step (B26).
     """
 
     id: str
@@ -59,6 +68,8 @@ class NewJob:
     depends_on: str | None = None
     idempotency_key: str | None = None
     payload_hash: str = ""
+    team_id: str | None = None
+    step_inputs: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +96,6 @@ class NewGeneration:
     reserve_usd_micros: int
     wake_token: str | None = None
     refusal: GenerationCode | None = None
-    refusal_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,11 @@ class Generated:
 
 
 @dataclass(frozen=True, slots=True)
+class Completed:
+    """It is done, and what came of it is written down already."""
+
+
+@dataclass(frozen=True, slots=True)
 class Retry:
     """Try again after `after_ms` milliseconds; the attempt counts (A10)."""
 
@@ -71,4 +76,4 @@ class Abandoned:
     bill: Bill | None = None
 
 
-Outcome = Succeeded | Generated | Retry | Snooze | Failed | Abandoned
+Outcome = Succeeded | Generated | Completed | Retry | Snooze | Failed | Abandoned

@@ -18,9 +18,10 @@ INSTRUCTION_MAX_CHARS: Final = 2_000
 _TAKEN: Final = frozenset({"__proto__", "constructor", "prototype"})
 
 
-def field_problems(output_fields: Mapping[str, str]) -> list[tuple[str, str]]:
+def field_problems(output_fields: Mapping[str, object]) -> list[tuple[str, str]]:
     """What is wrong with `output_fields`, name to instruction: pairs of a field's name and a
-    reason, in the fields' order; empty where all may be asked for.
+    reason, in the fields' order; empty where all may be asked for. The name is "" where there are
+    too many: of those the first 50 are looked at.
 
     A name is 1 to 64 letters, digits, `_` or `-` and begins with a letter or `_`. Two names that
     a reader takes for one (NFKC, case folded) are both named.
@@ -31,7 +32,7 @@ def field_problems(output_fields: Mapping[str, str]) -> list[tuple[str, str]]:
         if len(name) <= NAME_MAX_CHARS:
             names_of.setdefault(_folded(name), []).append(name)
         if position >= FIELDS_MAX:
-            problems.append((name, f"there are more than {FIELDS_MAX} fields"))
+            problems.append(("", f"has more than {FIELDS_MAX} fields"))
             break
         reasons = (_name_problem(name), _instruction_problem(instruction))
         problems.extend((name, reason) for reason in reasons if reason)
@@ -56,7 +57,9 @@ def _name_problem(name: str) -> str:
     return ""
 
 
-def _instruction_problem(instruction: str) -> str:
+def _instruction_problem(instruction: object) -> str:
+    if not isinstance(instruction, str):
+        return "must be a text"
     if not instruction.strip():
         return "an instruction must say what the field is to hold"
     if len(instruction) > INSTRUCTION_MAX_CHARS:

@@ -17,7 +17,8 @@ from jobs.providers.base import Completion
 from jobs.providers.errors import bounded
 
 NAME_MAX_CHARS: Final = 200
-TOKENS_MAX: Final = 2**53
+TOKENS_MAX: Final = 100_000_000
+"""More than this no call uses: such a figure is none."""
 _UNKNOWN: Final = Usage(None, None)
 
 # What servers say where they mean that the model came to its end by itself.

@@ -71,7 +71,8 @@ class Promoted:
 class Reclaimed:
     """What one sweep did; `renewed` where it took nothing because the sweep before was not
     when it should have been; `since_ms` is the time since that one, None where none was;
-    `dangling` ids in the running set had no running job and were removed."""
+    `dangling` ids in the running set had no running job and were removed. `failed_ids` names the
+    first 100 that failed."""
 
     requeued: int
     failed: int
@@ -79,6 +80,7 @@ class Reclaimed:
     ticket_wanted: bool
     since_ms: int | None
     dangling: int = 0
+    failed_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

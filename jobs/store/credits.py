@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -19,9 +19,22 @@ if cap ~= ARGV[1] then return cap == ARGV[2] and 1 or 0 end
 redis.call('HSET', KEYS[1], 'cap', ARGV[2])
 return 1
 """
+# A late booking sees by `written_off` that its unsettled amount is gone already.
 _WRITE_OFF: Final = """
 local held = redis.call('HGET', KEYS[1], 'unsettled') or '0'
 redis.call('HSET', KEYS[1], 'unsettled', '0')
+redis.call('HINCRBY', KEYS[1], 'written_off', 1)
+local t = redis.call('TIME')
+local at = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
+for n = 2, #KEYS, 2 do
+  local own = redis.call('HGET', KEYS[n], 'unsettled') or '0'
+  if own ~= '0' then
+    redis.call('HSET', KEYS[n], 'unsettled', '0')
+    local told = '{"team_id":"' .. ARGV[n / 2] .. '","usd_micros":' .. own .. '}}'
+    redis.call('LPUSH', KEYS[n + 1],
+      at .. '|{"event":"credits_written_off","properties":' .. told)
+  end
+end
 return tonumber(held)
 """
 
@@ -78,10 +91,14 @@ class Credits:
                 if self._redis.eval(_RAISE, 1, key, cap, raised):
                     return
 
-    def write_off(self, org_id: str) -> int:
-        """Count what is unsettled as not spent; answers how much that was. Teams keep theirs."""
+    def write_off(self, org_id: str, team_ids: Sequence[str] = ()) -> int:
+        """Count what is unsettled of an org and of these teams of it as not spent; each team's
+        ledger gets a row. Answers how much that was."""
+        places = [keys.CREDITS(org_id)]
+        for team_id in team_ids:
+            places += [keys.TEAM_CREDITS(team_id), keys.CREDITS_LEDGER(team_id)]
         with store_errors():
-            return int(self._redis.eval(_WRITE_OFF, 1, keys.CREDITS(org_id)))
+            return int(self._redis.eval(_WRITE_OFF, len(places), *places, *team_ids))
 
     def of_org(self, org_id: str) -> CreditBalance:
         """The balance of an org."""

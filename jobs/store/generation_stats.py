@@ -17,6 +17,13 @@ from jobs.store import keys
 from jobs.store.connection import store_errors
 
 LIMITS: Final = ("team_slots", "global_slots", "throttle")
+CODES_OF_FAILED: Final = tuple(
+    code
+    for code in GenerationCode
+    if code not in {GenerationCode.FEATURE_UNAVAILABLE, GenerationCode.THROTTLED}
+)
+"""How a generation can fail: a submit that is refused with one of the others makes none."""
+
 COOLDOWNS_MAX: Final = 100
 """So many cooling targets are told of, those that pause longest."""
 
@@ -77,7 +84,7 @@ def read_generation_stats(redis: Redis, now_ms: int) -> GenerationStats:
     return GenerationStats(
         started=numbers.get("started", 0),
         finished=numbers.get("finished", 0),
-        failed=_labelled(numbers, _FAILED, GenerationCode),
+        failed=_labelled(numbers, _FAILED, CODES_OF_FAILED),
         limit_hits=_labelled(numbers, _LIMIT, LIMITS),
         wait=_histogram(numbers, "wait:"),
         duration=_histogram(numbers, "duration:"),
@@ -87,9 +94,7 @@ def read_generation_stats(redis: Redis, now_ms: int) -> GenerationStats:
     )
 
 
-def _labelled(
-    numbers: Mapping[str, int], prefix: str, known: type[GenerationCode] | tuple[str, ...]
-) -> dict[str, int]:
+def _labelled(numbers: Mapping[str, int], prefix: str, known: tuple[str, ...]) -> dict[str, int]:
     """The counts under `prefix`, `known` ones first; a newer release may count further ones."""
     found = {n.removeprefix(prefix): v for n, v in numbers.items() if n.startswith(prefix)}
     return {**{str(name): 0 for name in known}, **found}

@@ -16,7 +16,7 @@ from jobs.domain.errors import (
     ThrottledError,
 )
 from jobs.domain.generation_codes import COPY, GenerationCode
-from jobs.domain.job import SCHEMA_VERSION, Kind, NewGeneration
+from jobs.domain.job import Kind, NewGeneration
 from jobs.store import keys
 from jobs.store.connection import store_errors
 from jobs.store.scripts import Scripts
@@ -81,9 +81,8 @@ class Generations:
             per_minute=self._per_minute,
             reserve=new.reserve_usd_micros,
             refusal=new.refusal,
-            refusal_message=new.refusal_message,
             ticket_cap=self._ticket_cap,
-            schema_version=SCHEMA_VERSION,
+            schema_version=Kind.GENERATION.schema_version,
         )
         if reply[0] == "TAKEN":
             raise ValueError(f"generation {new.id} or prompt {new.prompt_id} is another one's id")

@@ -39,6 +39,9 @@ QUEUE_MOST_MS: Final = 90_000
 SLOT_TTL_MS: Final = 120_000
 """A slot that nobody frees ends so late: after the hard limit of its call (B18)."""
 
+STEP_TTL_MS: Final = 86_400_000
+"""A step can be read for a day after its end."""
+
 WAKES_TTL_MS: Final = 600_000
 WAKES_KEPT: Final = 10_000
 
@@ -131,6 +134,11 @@ GENERATION_OF = Key(
 )
 WAITERS = Key("waiters", "generation:%s:waiters", "set", "wake tokens, 16 at most", "10 min")
 WAKES = Key("wakes", "wakes", "stream", "ended generations with their waiters", "10 min")
+STEP = Key("step", "step:%s", "hash", "how far a step came", "1 d after its end")
+STEP_INPUTS = Key("step_inputs", "step:%s:inputs", "string", "its inputs as JSON", "with it")
+STEP_LOG = Key("step_log", "step:%s:log", "string", "its run log as JSON, 10 lines", "with it")
+STEP_RESULT = Key("step_result", "step:%s:result", "string", "what came of it, JSON", "with it")
+WAKES_AT = Key("wakes_at", "wakes_at", "string", "id of the last wake that was matched", "never")
 EXPIRING = Key("expiring", "expiring", "zset", "queued job by ms from which it ends", "empty")
 SLOTS = Key("slots", "slots", "zset", "lease of a generation by ms of its end", "2 min")
 TEAM_SLOTS = Key("team_slots", "slots:%s", "zset", "those of one team", "2 min")
@@ -211,6 +219,7 @@ _LIMITS: Final = {
     "FAILURE_TTL_MS": FAILURE_TTL_MS,
     "QUEUE_MOST_MS": QUEUE_MOST_MS,
     "SLOT_TTL_MS": SLOT_TTL_MS,
+    "STEP_TTL_MS": STEP_TTL_MS,
     "WAKES_TTL_MS": WAKES_TTL_MS,
     "WAKES_KEPT": WAKES_KEPT,
     "CREDITS_LEDGER_KEPT": CREDITS_LEDGER_KEPT,

@@ -14,7 +14,7 @@ from jobs.domain.errors import (
     RelatedEntityMissingError,
 )
 from jobs.domain.generation_codes import GenerationCode
-from jobs.domain.job import SCHEMA_MIN, SCHEMA_VERSION, Attempt, NewJob
+from jobs.domain.job import SCHEMA_MIN, SCHEMA_VERSION, Attempt, Kind, NewJob
 from jobs.domain.outcome import Cooldown
 from jobs.domain.states import Answer
 from jobs.store.answers import (
@@ -97,8 +97,10 @@ class Queue:
             depends_on=job.depends_on,
             idem=_idempotency_part(job.org_id, job.idempotency_key),
             payload_hash=job.payload_hash,
+            team_id=job.team_id,
+            step_inputs=_optional_json(job.step_inputs),
             ticket_cap=self._ticket_cap,
-            schema_version=SCHEMA_VERSION,
+            schema_version=job.kind.schema_version,
         )
         if reply[0] == "TAKEN":
             raise ValueError(f"job {job.id} or prompt {job.prompt_id} is another one's id")
@@ -175,6 +177,10 @@ class Queue:
         )
         return _settled(reply)
 
+    def complete(self, job_id: str, token: str) -> Settled:
+        """End a step whose record holds what came of it."""
+        return self.succeed_generation(job_id, token, "", "")
+
     def succeed_generation(self, job_id: str, token: str, envelope: str, bill: str) -> Settled:
         """End a generation with its envelope (B14); `bill` is `bill_text`."""
         reply = self._scripts.run(
@@ -202,11 +208,12 @@ class Queue:
             ledger=_json(_usage(response)),
             bill="",
             token="",
+            team_id="",
             ticket_cap=self._ticket_cap,
         )
         return _settled(reply)
 
-    def book_generation(self, job_id: str, token: str, bill: str) -> Settled:
+    def book_generation(self, job_id: str, team_id: str, token: str, bill: str) -> Settled:
         """A call of a generation that was taken away from its worker is over: its slots are
         free, and what it used is booked (B18, X16)."""
         reply = self._scripts.run(
@@ -217,6 +224,7 @@ class Queue:
             ledger="",
             bill=bill,
             token=token,
+            team_id=team_id,
             ticket_cap=self._ticket_cap,
         )
         return _settled(reply)
@@ -317,7 +325,7 @@ class Queue:
             org_id=org_id,
             user_id=user_id,
             ticket_cap=self._ticket_cap,
-            schema_version=SCHEMA_VERSION,
+            schema_version=Kind.PROMPT.schema_version,
         )
         if reply[0] == Answer.OK:
             return Superseded(Answer.OK, new_id, bool(reply[1]))
@@ -354,6 +362,7 @@ class Queue:
             ticket_wanted=bool(reply[3]),
             since_ms=int(reply[4]) if reply[4] else None,
             dangling=int(reply[5]),
+            failed_ids=tuple(reply[6]),
         )
 
 

@@ -91,7 +91,7 @@ class _Prelude:
         return self.functions.keys() & set(re.findall(r"\w+", text))
 
 
-PRELUDE: Final = ("records", "lanes", "gates", "generations", "moves")
+PRELUDE: Final = ("records", "lanes", "gates", "generations", "steps", "moves")
 """The files of the prelude, in the order in which they use each other."""
 
 
@@ -143,6 +143,8 @@ def _read(name: str) -> str:
 VERBS: Final = (
     "submit",
     "submit_generation",
+    "note_step",
+    "wake",
     "claim",
     "renew",
     "check",

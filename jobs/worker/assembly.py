@@ -11,12 +11,15 @@ from typing import Final
 
 from jobs import logs
 from jobs.domain.job import PRIORITY_MAX, Kind
+from jobs.generation_client import GenerationClient, HttpGenerationClient
 from jobs.runtime import Runtime
 from jobs.usage_reports import log_usage
 from jobs.worker.attempt import AttemptRunner, Handler
 from jobs.worker.handlers.generation import GenerationHandler
 from jobs.worker.handlers.prompt import PromptHandler
+from jobs.worker.handlers.step import StepHandler
 from jobs.worker.heartbeat import Heartbeat
+from jobs.worker.local_generations import LocalGenerationClient
 from jobs.worker.pool import WorkPool
 
 HORSE_LEAVES_AFTER_S: Final = 10.0
@@ -90,7 +93,16 @@ def handlers_of(runtime: Runtime) -> Mapping[Kind, Handler]:
         Kind.GENERATION: GenerationHandler(
             runtime.models, runtime.providers, settings.extraction_model
         ),
+        Kind.STEP: StepHandler(runtime.steps, _client_of(runtime)),
     }
+
+
+def _client_of(runtime: Runtime) -> GenerationClient:
+    """Where steps get their generations: here, unless the settings name another service."""
+    settings = runtime.settings
+    if settings.generation_url:
+        return HttpGenerationClient(settings.generation_url, settings.generation_token)
+    return LocalGenerationClient(runtime.intake, runtime.generations, runtime.tickets.issue)
 
 
 def _leave_later(heartbeat: Heartbeat, job_id: str) -> None:

@@ -20,6 +20,7 @@ from jobs.domain.errors import (
 from jobs.domain.job import Attempt, Kind
 from jobs.domain.outcome import (
     Abandoned,
+    Completed,
     Failed,
     Generated,
     Outcome,
@@ -28,7 +29,7 @@ from jobs.domain.outcome import (
     Succeeded,
 )
 from jobs.domain.retry import Jitter, decide
-from jobs.domain.states import Answer
+from jobs.domain.states import Answer, State
 from jobs.store.answers import Settled
 from jobs.store.bills import bill_text, events_of
 from jobs.store.queue import Queue
@@ -160,6 +161,8 @@ class AttemptRunner:
                 return self._queue.succeed_generation(
                     job_id, token, envelope, self._bill(attempt, bill)
                 )
+            case Completed():
+                return self._queue.complete(job_id, token)
             case Retry(kind, message, after_ms, cooldown):
                 return self._queue.retry(job_id, token, kind, message, after_ms, cooldown)
             case Snooze(reason, after_ms, bill):
@@ -191,7 +194,7 @@ class AttemptRunner:
                 return self._queue.book(job.id, job.attempt, outcome.response)
             if job.kind is Kind.GENERATION:
                 bill = self._bill(attempt, _bill_of(outcome))
-                return self._queue.book_generation(job.id, attempt.token, bill)
+                return self._queue.book_generation(job.id, job.team_id or "", attempt.token, bill)
         except StoreUnavailableError as error:
             logger.warning("late usage of job %s not booked: %s", job.id, error)
         return None
@@ -208,9 +211,9 @@ class AttemptRunner:
         fields = {"kind": job.kind, "outcome": verb, "duration_ms": round(took_s * 1000, 1)}
         if error_kind:
             fields["error_kind"] = error_kind
-        level = logging.INFO if word == Answer.OK else logging.WARNING
-        message = "job %s attempt %d: %s %s"
-        logger.log(level, message, job.id, job.attempt, verb, word, extra={"fields": fields})
+        level, how = _told(outcome, word)
+        message = "job %s attempt %d: %s, %s"
+        logger.log(level, message, job.id, job.attempt, verb, how, extra={"fields": fields})
         is_lost = isinstance(outcome, Abandoned)
         if is_lost or (settled is not None and settled.answer != Answer.OK):
             settled = self._book(attempt, outcome)
@@ -220,6 +223,17 @@ class AttemptRunner:
                 self._issue_ticket()
             except StoreUnavailableError as error:
                 logger.warning("no ticket issued: %s", error)
+
+
+def _told(outcome: Outcome, word: str) -> tuple[int, str]:
+    """At which level, and in which words, a log line tells what became of an outcome."""
+    if word == Answer.OK:
+        return logging.INFO, "recorded"
+    if isinstance(outcome, Abandoned):
+        if outcome.reason == State.CANCELLED:
+            return logging.INFO, "cancelled"
+        return logging.WARNING, f"{word}: {outcome.reason}"
+    return logging.WARNING, f"refused: {word}"
 
 
 def _bill_of(outcome: Outcome) -> Bill | None:

@@ -9,15 +9,16 @@ from flask import url_for
 
 from jobs import logs
 from jobs.domain.errors import GenerationMissingError
+from jobs.generation_intake import GenerationSubmission
 from jobs.store.generations import GenerationView
 from service.auth import require_team
 from service.context import current_identity, current_runtime
-from service.generation_refusals import refusal_response
-from service.generation_submission import GenerationSubmission, accept_generation
-from service.openapi import RETRY_AFTER, TEAM_SCHEME, Blueprint, Decorator, View
+from service.generation_refusals import refusal_response, refuses
+from service.generation_submission import accept_generation
+from service.openapi import TEAM_SCHEME, Blueprint
 from service.problems import tell_errors
 from service.schemas.fields import as_entity_id
-from service.schemas.generations import GenerationRequestSchema, GenerationSchema, RefusedSchema
+from service.schemas.generations import GenerationRequestSchema, GenerationSchema
 
 blueprint = Blueprint(
     "generations",
@@ -48,19 +49,6 @@ _LINKS: Final = {
 }
 
 
-def _refuses(*statuses: HTTPStatus) -> Decorator:
-    """Document the refusals in which a view may end, in the shape of these routes."""
-
-    def decorate(view: View) -> View:
-        for status in statuses:
-            waits = status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
-            headers = RETRY_AFTER if waits else None
-            view = blueprint.also_answers(status, RefusedSchema, headers=headers)(view)
-        return view
-
-    return decorate
-
-
 # Without its last slash the address is the same page: a redirect would lose a body on the way.
 @blueprint.route("/", methods=["POST"], strict_slashes=False)
 @blueprint.documents(
@@ -71,7 +59,8 @@ def _refuses(*statuses: HTTPStatus) -> Decorator:
 @blueprint.takes(GenerationRequestSchema, example=_EXAMPLE)
 @blueprint.answers(HTTPStatus.ACCEPTED, GenerationSchema, headers=_HEADERS)
 @blueprint.also_answers(HTTPStatus.OK, GenerationSchema)
-@_refuses(
+@refuses(
+    blueprint,
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.UNAUTHORIZED,
     HTTPStatus.NOT_FOUND,
@@ -99,7 +88,7 @@ def submit_generation(submission: GenerationSubmission, team_id: str) -> Answer:
 @blueprint.documents(operationId="getGeneration", security=_SECURITY)
 @blueprint.answers(HTTPStatus.OK, GenerationSchema)
 @blueprint.also_answers(HTTPStatus.ACCEPTED, GenerationSchema, headers=_HEADERS)
-@_refuses(HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
+@refuses(blueprint, HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
 def get_generation(team_id: str, generation_id: str) -> Answer:
     """Collect a generation.
 

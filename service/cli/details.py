@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from rich.text import Text
 
-from jobs.domain.job import Job
+from jobs.domain.job import Job, Kind
 from jobs.runtime import Runtime
+from jobs.store.generation_codes import codes_of
 from jobs.store.records import AuditRow, JobView, LedgerRow, PromptView
+from service.cli.jobs import error_named
 from service.cli.moments import duration
 from service.cli.output import (
     heading,
@@ -36,7 +39,9 @@ def print_details(runtime: Runtime, view: JobView, *, as_json: bool) -> None:
     if as_json:
         print_json(_as_json(runtime, details, prompt))
         return
-    _print_record(details)
+    is_generation = view.job.kind is Kind.GENERATION
+    codes = codes_of(runtime.redis, [view.job.id] if is_generation else [])
+    _print_record(details, codes.get(view.job.id, ""))
     _print_history(details)
     if prompt is not None:
         _print_prompt(prompt, view.job)
@@ -71,8 +76,9 @@ def _audit_json(row: AuditRow) -> dict[str, Any]:
     }
 
 
-def _print_record(details: ShownJob) -> None:
+def _print_record(details: ShownJob, code: str) -> None:
     job = details.job
+    error = f"{error_named(job, code)}: {job.error_message or ''}" if job.error_kind else code
     options = json.dumps(job.execution_options, ensure_ascii=False)
     fields: list[tuple[str, str | Text]] = [
         ("job id", job.id),
@@ -86,7 +92,7 @@ def _print_record(details: ShownJob) -> None:
         ("priority", str(job.priority)),
         ("attempt", f"{job.attempt} of {job.max_attempts}"),
         ("options", options if job.execution_options else ""),
-        ("error", f"{job.error_kind}: {job.error_message or ''}" if job.error_kind else ""),
+        ("error", error),
         ("prompt id", job.prompt_id),
         ("response id", job.response_id or ""),
         ("root job id", job.root_id if job.root_id != job.id else ""),
@@ -145,8 +151,7 @@ def _print_prompt(prompt: PromptView, job: Job) -> None:
         )
     if prompt.ledger:
         heading("Ledger")
-        columns = ("at", "job id", "attempt", "model", "tokens in", "tokens out", "cost in $")
-        print_table(columns, [_ledger_row(row) for row in prompt.ledger], empty="")
+        _print_ledger(prompt.ledger)
     if prompt.audit:
         heading("Audit")
         print_table(
@@ -157,11 +162,25 @@ def _print_prompt(prompt: PromptView, job: Job) -> None:
             ],
             empty="",
         )
-    heading("Prompt")
-    click.echo(_cut(prompt.prompt.text))
+    if prompt.prompt.text:
+        heading("Prompt")
+        click.echo(_cut(prompt.prompt.text))
+    else:
+        heading("Prompt: no longer kept")
     if prompt.response is not None and prompt.response.id == job.response_id:
         heading("Response")
         click.echo(_cut(prompt.response.text))
+
+
+def _print_ledger(rows: Sequence[LedgerRow]) -> None:
+    """A row a call; its pass where a call of these has one, as those of generations have."""
+    columns = ["at", "job id", "attempt", "pass", "model", "tokens in", "tokens out", "cost in $"]
+    cells = [_ledger_row(row) for row in rows]
+    where = columns.index("pass")
+    if not any(row[where] for row in cells):
+        for one in (columns, *cells):
+            del one[where]
+    print_table(columns, cells, empty="")
 
 
 def _sibling(job: Job) -> tuple[str | Text, ...]:
@@ -175,18 +194,19 @@ def _sibling(job: Job) -> tuple[str | Text, ...]:
     )
 
 
-def _ledger_row(row: LedgerRow) -> tuple[str, ...]:
+def _ledger_row(row: LedgerRow) -> list[str]:
     usage = row.usage
     cost = usage.get("cost_usd_micros")
-    return (
+    return [
         rfc3339(row.at_ms),
         row.job_id,
         str(row.attempt),
+        str(usage.get("pass") or ""),
         str(usage.get("model", "")),
         _number(usage.get("prompt_tokens")),
         _number(usage.get("completion_tokens")),
         "unknown" if cost is None else f"{cost / 1_000_000:.6f}",
-    )
+    ]
 
 
 def _number(value: Any) -> str:

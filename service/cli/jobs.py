@@ -9,11 +9,12 @@ from typing import Final, NoReturn
 import click
 from rich.text import Text
 
-from jobs.domain.job import Job
+from jobs.domain.job import Job, Kind
 from jobs.domain.states import Answer, State
 from jobs.runtime import Runtime, build
 from jobs.store.credentials import NAME_PATTERN
 from jobs.store.dossiers import Dossiers
+from jobs.store.generation_codes import codes_of
 from jobs.store.listing import Filter
 from jobs.store.records import JobView
 from jobs.store.ticks import Ticks
@@ -24,6 +25,13 @@ from service.job_views import show_jobs
 from service.schemas.fields import as_entity_id
 from service.schemas.jobs import JobSchema
 
+_AGAIN: Final = {
+    Kind.GENERATION: (
+        "It is not retried: submit it again with a new invocation_id, or after its record has"
+        " ended (5 min)."
+    ),
+    Kind.STEP: "It is not retried: run the workflow again.",
+}
 PAGES_MAX: Final = 100
 """Pages of one org that a filter looks through: some 100,000 jobs."""
 
@@ -65,9 +73,10 @@ def list_jobs(
     if as_json:
         print_json([JobSchema().dump(one) for one in show_jobs(runtime.records, jobs)])
         return
+    codes = _codes(runtime, jobs)
     print_table(
         ("job id", "org", "state", "prio", "attempt", "moved", "model", "error"),
-        [_row(job, now_ms) for job in jobs],
+        [_row(job, now_ms, codes.get(job.id, "")) for job in jobs],
         empty="There are no such jobs.",
     )
 
@@ -89,7 +98,12 @@ def _jobs_of(
     return jobs, False
 
 
-def _row(job: Job, now_ms: int) -> tuple[str | Text, ...]:
+def _codes(runtime: Runtime, jobs: list[Job]) -> dict[str, str]:
+    ids = [job.id for job in jobs if job.kind is Kind.GENERATION and job.error_kind]
+    return codes_of(runtime.redis, ids)
+
+
+def _row(job: Job, now_ms: int, code: str) -> tuple[str | Text, ...]:
     return (
         job.id,
         job.org_id,
@@ -98,8 +112,14 @@ def _row(job: Job, now_ms: int) -> tuple[str | Text, ...]:
         f"{job.attempt}/{job.max_attempts}",
         f"{duration(max(0, now_ms - job.updated_at_ms))} ago",
         job.target.partition(":")[2],
-        str(job.error_kind or ""),
+        error_named(job, code),
     )
+
+
+def error_named(job: Job, code: str) -> str:
+    """The kind of a job's error, and in brackets the code that a generation's author reads."""
+    kind = str(job.error_kind or "")
+    return f"{kind} ({code})" if code else kind
 
 
 @click.command("job-details")
@@ -171,7 +191,7 @@ def retry_job(job_id: str, user: str, as_json: bool) -> None:
     if done.answer is Answer.MISSING:
         _refuse_missing(runtime, job.id)
     if done.answer is Answer.FINAL:
-        _refuse(f"Job {job.id} is a generation: it is submitted again, not retried.")
+        _refuse(f"Job {job.id} is a {job.kind}. {_AGAIN[job.kind]}")
     if done.answer is not Answer.OK:
         if done.superseded_by:
             _refuse(f"Job {job.id} was superseded by {done.superseded_by}: retry that one.")

@@ -104,7 +104,7 @@ def error_rate(stats: OrgStats, failed: int) -> float | None:
 def _generations_json(stats: GenerationStats, slots: int) -> dict[str, Any]:
     return {
         "started": stats.started,
-        "finished": stats.finished,
+        "succeeded": stats.finished,
         "failed": dict(stats.failed),
         "limit_hits": dict(stats.limit_hits),
         "queue_wait_ms_mean": stats.wait.mean_ms,
@@ -182,7 +182,7 @@ def _print_generations(stats: GenerationStats, slots: int) -> None:
     print_fields(
         [
             ("started", str(stats.started)),
-            ("finished", str(stats.finished)),
+            ("succeeded", str(stats.finished)),
             ("failed", str(sum(stats.failed.values()))),
             ("mean wait", _mean(stats.wait)),
             ("mean duration", _mean(stats.duration)),

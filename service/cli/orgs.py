@@ -6,12 +6,13 @@ from typing import Any
 
 import click
 
-from jobs.runtime import build
+from jobs.runtime import Runtime, build
 from jobs.store.credits import CreditBalance
 from jobs.store.flags import WORKFLOWS_LLM_ACTION, Flags
+from jobs.store.teams import Teams
 from service.cli.dollars import DOLLARS, dollars
 from service.cli.jobs import check_name
-from service.cli.output import as_json_option, print_fields, print_json
+from service.cli.output import as_json_option, print_fields, print_json, shown
 
 
 @click.group()
@@ -37,7 +38,8 @@ def flag(org: str, flag: str, turn_on: bool | None, as_json: bool) -> None:
     Example: genqueue orgs flag acme --on
     """
     check_name("ORG", org)
-    flags = Flags(build().redis)
+    runtime = build()
+    flags = Flags(runtime.redis)
     try:
         if turn_on is True:
             flags.enable(flag, org)
@@ -45,6 +47,7 @@ def flag(org: str, flag: str, turn_on: bool | None, as_json: bool) -> None:
             flags.disable(flag, org)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    _warn_of_an_org_of_nobody(runtime, org)
     is_on = flags.is_on(flag, org)
     if as_json:
         print_json({"org": org, "flag": flag, "on": is_on})
@@ -65,7 +68,8 @@ def credits(  # noqa: A001  # the command's name
     """Show the credits of ORG, or set them, in dollars.
 
     Reserved is held for generations that have not ended. Unsettled may have been spent: calls
-    that broke off, of which nobody knows what they used. An org without a cap has no credits.
+    that broke off, of which nobody knows what they used; --write-off gives them back, to the org
+    and in the figures of its teams. An org without a cap has no credits.
 
     \b
     Example: genqueue orgs credits acme --cap 25
@@ -74,14 +78,17 @@ def credits(  # noqa: A001  # the command's name
     check_name("ORG", org)
     if (cap is not None) + (add is not None) + no_cap > 1:
         raise click.UsageError("--cap, --add and --no-cap exclude each other.")
-    store = build().credits
+    runtime = build()
+    store = runtime.credits
     if cap is not None or no_cap:
         store.set_cap(org, cap)
     if add is not None:
         store.add(org, add)
     if write_off:
-        written_off = store.write_off(org)
+        team_ids = [team.team_id for team in Teams(runtime.redis).list(org)]
+        written_off = store.write_off(org, team_ids)
         click.echo(f"Wrote off {dollars(written_off)}.", err=True)
+    _warn_of_an_org_of_nobody(runtime, org)
     balance = store.of_org(org)
     if as_json:
         print_json(
@@ -98,6 +105,15 @@ def credits(  # noqa: A001  # the command's name
             ("left", dollars(balance.left_usd_micros)),
         ]
     )
+
+
+def _warn_of_an_org_of_nobody(runtime: Runtime, org: str) -> None:
+    """Say so where a name may be misspelt: what is set for it waits for its first team."""
+    is_known = bool(Teams(runtime.redis).list(org)) or any(
+        credential.org_id == org for credential in runtime.credentials.list()
+    )
+    if not is_known:
+        click.echo(f"No key and no team belongs to org {shown(org)} yet.", err=True)
 
 
 def balance_view(balance: CreditBalance) -> dict[str, Any]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from service.cli.callers import Caller, Look, Receipt
 
 EXIT_FAILED: Final = 1
+EXIT_REFUSED: Final = 2
 EXIT_UNAVAILABLE: Final = 3
 EXIT_INTERRUPTED: Final = 130
 POLL_FIRST_S: Final = 0.1
@@ -74,7 +75,8 @@ def submit(context: click.Context, /, text: str, **options: Any) -> None:
         else:
             _print_receipt(receipt, options["as_json"])
     except RequestRefusedError as error:
-        raise click.UsageError(shown(error.reason)) from error
+        click.echo(f"genqueue: {shown(error.reason)}", err=True)
+        sys.exit(EXIT_REFUSED)
     except ApiUnavailableError as error:
         click.echo(f"genqueue: {shown(error.reason)}", err=True)
         sys.exit(EXIT_UNAVAILABLE)

@@ -39,12 +39,16 @@ def teams() -> None:
 def create(team: str, org: str, enable: bool, cap: int | None, as_json: bool) -> None:
     """Make the team TEAM and print its first token, once: only a hash of it is stored.
 
-    TEAM is what stands in the address of its routes, unique over all organisations.
+    TEAM is what stands in the address of its routes, unique over all organisations. A
+    generation needs the feature and credits of the org, on the mock too. --credits sets the cap
+    of an org that has none; one that is set is changed by genqueue orgs credits.
 
     \b
     Example: genqueue teams create 1 --org acme --enable --credits 5
     """
     runtime = build()
+    if cap is not None:
+        _refuse_second_cap(runtime, team, org)
     try:
         made = Teams(runtime.redis).create(team, org)
     except ValueError as error:
@@ -56,6 +60,8 @@ def create(team: str, org: str, enable: bool, cap: int | None, as_json: bool) ->
         Flags(runtime.redis).enable(WORKFLOWS_LLM_ACTION, org)
     if cap is not None:
         runtime.credits.set_cap(org, cap)
+    if not as_json:
+        _say_what_the_org_got(org, cap, enable=enable)
     _print_token(runtime, made, as_json=as_json)
 
 
@@ -137,6 +143,28 @@ def show(team: str, rows: int, as_json: bool) -> None:
     )
 
 
+def _refuse_second_cap(runtime: Runtime, team: str, org: str) -> None:
+    """End where `org` has a cap already. A team that is there is told of first, by who makes it."""
+    held = runtime.credits.of_org(org).cap_usd_micros
+    if held is None:
+        return
+    try:
+        Teams(runtime.redis).get(team)
+    except TeamMissingError:
+        click.echo(
+            f"org {org} has a cap of {dollars(held)} already; see genqueue orgs credits {org}.",
+            err=True,
+        )
+        sys.exit(1)
+
+
+def _say_what_the_org_got(org: str, cap: int | None, *, enable: bool) -> None:
+    if enable:
+        click.echo(f"Org {org} has the feature {WORKFLOWS_LLM_ACTION} now.")
+    if cap is not None:
+        click.echo(f"Org {org} may spend {dollars(cap)} in all now.")
+
+
 def _team_or_exit(redis: Redis, team: str) -> Team:
     try:
         return Teams(redis).get(team)
@@ -170,7 +198,8 @@ def _ledger_cells(row: CreditRow) -> list[str]:
     told = row.event.get("properties", {})
     usd, held = told.get("$ai_total_cost_usd"), told.get("usd_micros")
     if held is not None:
-        cost = f"{dollars(held)} unsettled"
+        is_over = row.event.get("event") == "credits_written_off"
+        cost = f"{dollars(held)} {'written off' if is_over else 'unsettled'}"
     else:
         cost = "unknown" if usd is None else dollars(round(usd * 1_000_000))
     names = ("pass", "$ai_model", "$ai_input_tokens", "$ai_output_tokens")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 from marshmallow import RAISE, Schema, ValidationError, fields, validate
 
+from jobs.domain.canonical_json import canonical_json
 from service.instants import parse_rfc3339, rfc3339
 
 _DIGITS: Final = re.compile(r"[0-9]{1,15}")
@@ -281,14 +281,6 @@ def as_entity_id(text: str) -> str | None:
 def _plus_again(text: str) -> str:
     """The `+` of an offset, which a query that was not quoted spells as a space."""
     return f"{text[:-6]}+{text[-5:]}" if text[-6:-5] == " " else text
-
-
-def canonical_json(value: Any) -> bytes:
-    """One spelling of a JSON value: sorted names, no spaces, UTF-8. Recursive: bound the depth."""
-    text = json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
-    return text.encode("utf-8")
 
 
 def is_deeper_than(value: Any, levels: int) -> bool:

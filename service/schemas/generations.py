@@ -8,16 +8,28 @@ from typing import Any, Final
 
 from marshmallow import RAISE, Schema, ValidationError, fields, post_load, validate
 
-from jobs.domain.generation_codes import COPY
-from jobs.domain.output_fields import field_problems
+from jobs.domain.generation_codes import COPY, GenerationCode
+from jobs.domain.output_fields import (
+    FIELDS_MAX,
+    INSTRUCTION_MAX_CHARS,
+    NAME_MAX_CHARS,
+    field_problems,
+)
+from jobs.generation_intake import GenerationSubmission
 from jobs.store.generations import GenerationView
-from service.generation_submission import GenerationSubmission
 from service.schemas.fields import EntityId, RequestSchema, Text, ViewSchema, not_blank
 from service.schemas.problems import FieldErrorSchema
 
 NAME_LENGTH: Final = validate.Length(1, 200, error="must be 1 to 200 characters")
 STATUSES: Final = ("pending", "succeeded", "failed")
 REASON_SHOWN: Final = 200
+NAME_PATTERN: Final = (
+    r"^[^\x00-\x40\x5B-\x5E\x60\x7B-\xA0]"
+    r"[^\x00-\x2C\x2E\x2F\x3A-\x40\x5B-\x5E\x60\x7B-\xA0]*$"
+)
+"""The names of output fields for the document, exact in ASCII: the dialects of patterns agree on
+no class of letters beyond it."""
+
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{16,200}")
 
 
@@ -49,9 +61,8 @@ class OutputFields(fields.Dict):
         del attr, data, kwargs
         if not isinstance(value, dict):
             raise self.make_error("invalid")
-        problems = [(name, "must be a text") for name in value if not isinstance(value[name], str)]
         reasons: dict[str, list[str]] = {}
-        for name, reason in problems or field_problems(value):
+        for name, reason in field_problems(value):
             # A reason may name another field, which is as long as its caller liked.
             reasons.setdefault(name, []).append(reason[:REASON_SHOWN])
         if reasons:
@@ -102,9 +113,18 @@ class GenerationRequestSchema(RequestSchema):
     )
     output_fields = OutputFields(
         keys=fields.String(),
-        values=fields.String(),
+        values=fields.String(validate=validate.Length(1, INSTRUCTION_MAX_CHARS)),
         load_default=dict,
-        metadata={"description": "Names of workflow variables, each with its instruction."},
+        metadata={
+            "description": "Names of workflow variables, each with its instruction. A name is"
+            " letters, digits, `_` and `-`, begins with a letter or `_`, is none that JavaScript"
+            " takes (`constructor`, `prototype`, `__…__`), and reads like no other one.",
+            "maxProperties": FIELDS_MAX,
+            # apispec passes no propertyNames on, but what is inside allOf.
+            "allOf": [
+                {"propertyNames": {"maxLength": NAME_MAX_CHARS, "pattern": NAME_PATTERN}},
+            ],
+        },
     )
     wake = fields.Nested(
         WakeSchema,
@@ -130,7 +150,7 @@ class ResultSchema(ViewSchema):
 class FailureSchema(ViewSchema):
     """Why a generation failed: a code for programs, a sentence for people (B6)."""
 
-    code = fields.String()
+    code = fields.String(validate=validate.OneOf([code.value for code in GenerationCode]))
     message = fields.String()
 
 

@@ -18,8 +18,9 @@ TOKEN_FILE = "dev-team-token"  # noqa: S105  # a file's name
 MAKE_KEY = ("keys", "create", "--org", "dev", "--user", "dev", "--json")
 MAKE_TEAM = ("teams", "create", DEV_TEAM, "--org", "dev", "--enable", "--credits", "5", "--json")
 MAKE_TOKEN = ("teams", "token", DEV_TEAM, "--json")
-TEAM_IS_THERE = 1
-"""The status of MAKE_TEAM where the team was made before."""
+MAKE_TEAM_AS_CAPPED = ("teams", "create", DEV_TEAM, "--org", "dev", "--enable", "--json")
+ANOTHER_WAY = 1
+"""The status of a command where the team, or the cap of its org, was made before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ def development_access(
     """Key and token as kept in `folder` where they still open the API, else new ones, kept there
     (mode 0600); what has to be made is made at the same time.
 
-    A team that is there already keeps its flag and its credits. Raises KeyNotMadeError and
-    TeamNotMadeError.
+    A team that is there already keeps its flag and its credits, an org its cap. Raises
+    KeyNotMadeError and TeamNotMadeError.
     """
     key = _kept(folder / KEY_FILE)
     token = _kept(folder / TOKEN_FILE)
@@ -70,9 +71,10 @@ def _new_key(environment: Mapping[str, str]) -> str:
 
 
 def _new_token(environment: Mapping[str, str]) -> str:
-    made = _run(MAKE_TEAM, environment, TeamNotMadeError)
-    if made.returncode == TEAM_IS_THERE:
-        made = _run(MAKE_TOKEN, environment, TeamNotMadeError)
+    for words in (MAKE_TEAM, MAKE_TOKEN, MAKE_TEAM_AS_CAPPED):
+        made = _run(words, environment, TeamNotMadeError)
+        if made.returncode != ANOTHER_WAY:
+            break
     return _printed("token", made, TeamNotMadeError)
 
 

@@ -41,7 +41,10 @@ class RedisUnreachableError(StackError):
     """The server that REDIS_URL names does not answer; the line shows no password."""
 
     def __init__(self, address: str, reason: str) -> None:
-        super().__init__(f"the Redis at {address} (REDIS_URL) cannot be used: {reason}")
+        super().__init__(
+            f"the Redis at {address} (REDIS_URL) cannot be used: {reason}; "
+            "unset REDIS_URL to have make run start its own"
+        )
 
 
 class RedisPolicyWrongError(StackError):

@@ -1,7 +1,10 @@
 """What does the stack tell the person who started it? Addresses, the samples, lines to paste."""
 
 import json
+import shlex
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from service.stack.dev_access import DevAccess
 from service.stack.sample import GENERATIONS, GenerationAnswer, SampleAnswer, generation_body
@@ -17,6 +20,17 @@ def addresses(base_url: str, redis: str, access: DevAccess) -> str:
   API docs    {base_url}/docs
   API key     {access.key}   (org dev, user dev)
   Team token  {access.token}   (team dev)
+"""
+
+
+def export_lines(access: DevAccess, redis_url: str | None) -> str:
+    """Commands to paste into another terminal, after which the lines of the documents and
+    `genqueue` work there; without the address of a Redis that the environment named itself."""
+    programs = shlex.quote(str(Path(sys.executable).parent))
+    address = f"REDIS_URL={redis_url} " if redis_url else ""
+    return f"""For another terminal:
+  export GENQUEUE_KEY={access.key} TEAM_TOKEN={access.token}
+  export {address}PATH={programs}:"$PATH"
 """
 
 

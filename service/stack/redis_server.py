@@ -13,11 +13,12 @@ from redis.retry import Retry
 from service.stack import leash
 from service.stack.errors import RedisStartFailedError
 from service.stack.folder_lock import FolderLock
-from service.stack.free_port import free_port
+from service.stack.free_port import HIGHEST_PORT, free_port, is_free
 from service.stack.redis_binary import RedisBinary, find_redis_binary
 
 HOST = "127.0.0.1"
 LOG_NAME = "redis.log"
+PORT_NAME = "port"
 POLL_PAUSE_S = 0.005
 PORT_TRIES = 5
 
@@ -25,8 +26,9 @@ PORT_TRIES = 5
 class RedisServer:
     """One server process on a data folder of its own; may be stopped, killed and started again.
 
-    The port stays the same over restarts. Call `start` from the main thread: where the thread that
-    started the server ends, Linux ends the server.
+    The port stays the same over restarts; a new server on the folder takes it again where it is
+    free, so that an address that was copied once goes on to work. Call `start` from the main
+    thread: where the thread that started the server ends, Linux ends the server.
     """
 
     def __init__(
@@ -87,18 +89,19 @@ class RedisServer:
         binary = self._binary or find_redis_binary()
         descriptor = self._lock.acquire()
         for tries_left in reversed(range(PORT_TRIES)):
-            self._port = self._port or free_port()
+            self._port = self._port or self._port_of_before() or free_port()
             self._launch(binary, descriptor)
             try:
                 self._wait_until_loaded(within_s)
             except RedisStartFailedError as error:
                 self.kill()
                 if tries_left and self._wanted_port is None and "in use" in str(error).lower():
-                    self._port = None
+                    self._port = free_port()
                     continue
                 self._lock.release()
                 raise
             break
+        (self._folder / PORT_NAME).write_text(f"{self.port}\n", encoding="ascii")
 
     def stop(self, within_s: float = 30.0) -> None:
         """Ask the server to end and wait for it, killed after `within_s`; frees the data folder."""
@@ -117,6 +120,13 @@ class RedisServer:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+    def _port_of_before(self) -> int | None:
+        """The port of the last server on this folder, where it is kept and free."""
+        path = self._folder / PORT_NAME
+        kept = path.read_text(encoding="ascii", errors="replace").strip() if path.exists() else ""
+        is_port = kept.isascii() and kept.isdecimal() and 0 < int(kept) <= HIGHEST_PORT
+        return int(kept) if is_port and is_free(int(kept)) else None
 
     def _launch(self, binary: RedisBinary, descriptor: int) -> None:
         with self.log_path.open("ab") as log:

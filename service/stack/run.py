@@ -117,6 +117,7 @@ def _greet(
     client.wait_until_ready()
     access = development_access(client, options.data, environment.for_children(redis.url))
     say(greeting.addresses(base_url, redis.description, access))
+    say(greeting.export_lines(access, redis.url if redis.server else None))
     say(greeting.sample(client.run_sample(access.key)))
     # A sample spends no money: where a real model would read the fields, none are asked for.
     fields = SAMPLE_FIELDS if environment.extracts_by_mock else {}

@@ -30,6 +30,7 @@ from tests.bench import (
     latency,
     lost_reply,
     sse,
+    steps,
     submit,
 )
 from tests.bench.figures import Figure
@@ -46,6 +47,7 @@ BENCHES: dict[str, Callable[[Stage], list[Figure]]] = {
     "generations": generations.run,
     "lost_reply": lost_reply.run,
     "sse": sse.run,
+    "steps": steps.run,
 }
 
 

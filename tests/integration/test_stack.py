@@ -190,6 +190,16 @@ def pasted(command: str) -> dict[str, Any]:
     return answer
 
 
+def exported(stack: Stack) -> dict[str, str]:
+    """The variables of a shell in which the lines for another terminal were pasted."""
+    lines = re.findall(r"^  (export .+)$", stack.output, re.MULTILINE)
+    script = "\n".join([*lines, "env"])
+    ended = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, timeout=10, check=True
+    )
+    return dict(line.split("=", 1) for line in ended.stdout.splitlines() if "=" in line)
+
+
 def test_once_answers_the_samples_shows_where_things_are_and_ends_with_status_0(
     stack: Stack,
 ) -> None:
@@ -213,6 +223,9 @@ def test_ctrl_c_stops_all_in_order_and_a_second_start_still_knows_the_sample(
 ) -> None:
     stack.start().wait_until_serving()
     sample, key, token = stack.sample_job(), stack.key, stack.token
+    variables = exported(stack)
+    assert (variables["GENQUEUE_KEY"], variables["TEAM_TOKEN"]) == (key, token)
+    assert variables["PATH"].split(":")[0] == str(Path(sys.executable).parent)
     children = stack.descendants()
     assert stack.get_job(sample).json()["state"] == "succeeded"
     ended = order_of_ends(stack, children)
@@ -227,6 +240,7 @@ def test_ctrl_c_stops_all_in_order_and_a_second_start_still_knows_the_sample(
 
     stack.start().wait_until_serving()
     assert (stack.key, stack.token) == (key, token)
+    assert exported(stack)["REDIS_URL"] == variables["REDIS_URL"]
     assert stack.get_job(sample).json()["state"] == "succeeded"
 
 
@@ -345,6 +359,7 @@ def test_a_redis_url_that_does_not_answer_is_one_clear_line(stack: Stack) -> Non
     stack.variables["REDIS_URL"] = f"redis://:hunter2@127.0.0.1:{free_port()}/0"
     line = one_line_error(stack)
     assert "cannot be used" in line
+    assert line.endswith("; unset REDIS_URL to have make run start its own\n")
     assert "hunter2" not in line
 
 
@@ -370,3 +385,4 @@ def test_a_given_redis_is_used_and_goes_on_after_the_stack_ended(
         assert stack.process.wait(START_WITHIN_S) == 0, stack.output
         assert server.pid is not None
         assert not (stack.data / "redis").exists()
+        assert "REDIS_URL=" not in stack.output

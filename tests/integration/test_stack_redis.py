@@ -1,5 +1,6 @@
 """Does the embedded server keep what it was given, with the settings that the store relies on?"""
 
+import socket
 import subprocess
 import sys
 import textwrap
@@ -92,6 +93,26 @@ def test_a_port_that_another_server_took_is_not_mistaken_for_ours(
 ) -> None:
     with pytest.raises(RedisStartFailedError):
         RedisServer(tmp_path / "other", port=server.port).start()
+
+
+def test_a_new_server_on_a_folder_takes_the_port_of_the_last_one_where_it_is_free(
+    tmp_path: Path,
+) -> None:
+    with redis_server(tmp_path / "data") as first:
+        address, port = first.url, first.port
+    with redis_server(tmp_path / "data") as second:
+        assert second.url == address
+    with socket.create_server(("127.0.0.1", port)), redis_server(tmp_path / "data") as third:
+        assert third.port != port
+        moved = third.port
+    with redis_server(tmp_path / "data") as fourth:
+        assert fourth.port == moved
+
+
+def test_a_kept_port_that_is_none_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "port").write_text("99999\n")
+    with redis_server(tmp_path) as server:
+        assert connect(server).ping()
 
 
 def test_extra_settings_win(tmp_path: Path) -> None:

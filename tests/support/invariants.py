@@ -16,7 +16,7 @@ OWNED = {key.name for key in keys.ALL if key.end != "never"}
 """Families whose end is a rule (see keys.py) rather than a TTL."""
 
 ENDS_BY_ITSELF = (
-    *(keys.CLAIM, keys.EVENTS, keys.GENERATION, keys.GENERATION_OF, keys.WAITERS, keys.WAKES),
+    *(keys.CLAIM, keys.EVENTS, keys.GENERATION, keys.WAKES),
     *(keys.SLOTS, keys.TEAM_SLOTS, keys.COOLDOWNS, keys.SUBMITS),
 )
 """Families that promise a TTL from their first moment."""

@@ -55,6 +55,8 @@ def test_every_setting_can_be_set_by_its_variable(tmp_path: Path) -> None:
         "GENQUEUE_WORKER_METRICS_PORT": "9100",
         "SENTRY_DSN": "https://public@sentry.internal/1",
         "GENQUEUE_EXTRACTION_MODEL": "llama3.2",
+        "GENQUEUE_GENERATION_URL": "https://queue.internal",
+        "GENQUEUE_GENERATION_TOKEN": "gqt_0123456789ab_secret",
         "GENQUEUE_CAPTURE_URL": "https://capture.internal/batch",
         "GENQUEUE_URL": "https://queue.internal:8443/base",
         "GENQUEUE_KEY": "gq_0123456789ab_secret",

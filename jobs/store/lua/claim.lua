@@ -7,6 +7,7 @@
 local LOOK = 200 -- lanes looked at in one call
 local DUE = 100 -- scheduled jobs promoted in one call
 local MOST = 1000 -- jobs leased in one call
+local GATES = 20 -- gates looked at where no lane is open
 
 local function answer(id, lease, prompt_id)
   return {id, lease, call('GET', K.text(prompt_id)) or '', call('GET', K.options(id)) or '',
@@ -33,8 +34,12 @@ if known[1] then
   local jobs = {}
   for n, id in ipairs(known) do
     local lease = token .. '.' .. n
-    local r = call('HMGET', K.job(id), 'state', 'worker_claim', 'prompt_id')
-    if r[1] == 'running' and r[2] == lease then jobs[#jobs + 1] = answer(id, lease, r[3]) end
+    local r = call('HMGET', K.job(id), 'state', 'worker_claim', 'prompt_id', 'kind', 'team_id')
+    if r[1] == 'running' and r[2] == lease then
+      -- Its call begins now, and so does the time of its slots.
+      if r[4] == 'generation' then take_slots({team_id = r[5]}, lease, now) end
+      jobs[#jobs + 1] = answer(id, lease, r[3])
+    end
   end
   return ended(0, now, jobs, next_due(now))
 end
@@ -45,7 +50,7 @@ end
 
 local due = next_due(now)
 local is_due = due and due <= now
-local found = is_due or call('EXISTS', K.turns(), K.released()) > 0
+local found = is_due or call('EXISTS', K.turns(), K.released(), K.gates()) > 0
 if not found then return ended(0, now, {}, due) end
 call('SET', K.claimed_at(), int(now)) -- at maxmemory this refuses the claim as a whole
 local more = 0
@@ -56,10 +61,16 @@ end
 
 release_some(20, now)
 
-local taken, ids, names, looked = {}, {}, {}, 0
+local taken, ids, names, looked, reopened = {}, {}, {}, 0, false
 local want = math.min(tonumber(count), MOST)
 while #taken < want do
   local head = call('ZRANGE', K.turns(), 0, 0, 'WITHSCORES')
+  if not head[1] and not reopened then
+    -- A lane that was let through may have gone otherwise: its room is the next one's.
+    reopened = true
+    for _, gate in ipairs(call('SRANDMEMBER', K.gates(), GATES)) do reopen_gate(gate, now) end
+    head = call('ZRANGE', K.turns(), 0, 0, 'WITHSCORES')
+  end
   if not head[1] then break end
   if math.floor(tonumber(head[2]) / SLOT) > tonumber(ceiling) then break end
   looked = looked + 1
@@ -83,13 +94,14 @@ while #taken < want do
       -- of a newer release: left for a worker that knows it
       call('ZADD', K.scheduled(), int(now + 60000), id)
     elseif runs and job.expires_at and job.expires_at <= now then
-      expire(job, 'timeout', 'nothing could run it while somebody waited for it', now)
+      expire_late(job, now)
     elseif runs then
       if job.supersedes then set_aside_response(job) end
       local lease = token .. '.' .. (#taken + 1)
       call('ZADD', K.running(), int(now + tonumber(window_ms)), id)
       call('HINCRBY', K.running_by_org(), job.org_id, 1)
       if job.kind == 'generation' then begin_generation(job, lease, now) end
+      if job.kind == 'step' then begin_step(job) end
       move(job, 'running', 'claim', now, '', {'worker_claim', lease, 'claimed_at', int(now),
         'started_at', int(now), 'running_heartbeat_at', int(now)})
       taken[#taken + 1] = job

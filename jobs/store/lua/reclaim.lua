@@ -1,7 +1,7 @@
 -- reclaim: attempts whose lease ended go back to the queue or fail as stuck (A8, A12).
 -- ARGV: window_ms interval_ms ceiling_ms limit ticket_cap
--- Returns {word, requeued, failed, wanted, since_ms, dangling}: SWEPT, or RENEWED where the sweep before
--- was not when it should have been (Redis was away, the clock stepped): then nothing is taken
+-- Returns {word, requeued, failed, wanted, since_ms, dangling, ids}: SWEPT with the first ids of
+-- jobs that failed, or RENEWED where the sweep before was not when it should have been (Redis was away, the clock stepped): then nothing is taken
 -- and every lease gets another window. since_ms is the time since that sweep, '' for none.
 local SLACK_MS = 30000
 local now = now_ms()
@@ -16,9 +16,10 @@ if not swept or off > SLACK_MS or (off < -SLACK_MS and now < swept) then
     call('ZADD', K.running(), int(now + tonumber(window_ms)), id)
   end
   call('SET', K.swept_at(), int(now))
-  return {'RENEWED', 0, 0, ticket_wanted(ticket_cap), since, 0}
+  return {'RENEWED', 0, 0, ticket_wanted(ticket_cap), since, 0, {}}
 end
 local requeued, failed, dangling = 0, 0, 0
+local failed_ids = {}
 local ended = call('ZRANGEBYSCORE', K.running(), '-inf', int(now), 'LIMIT', 0, limit)
 for _, id in ipairs(ended) do
   local job = fetch(id)
@@ -37,7 +38,9 @@ for _, id in ipairs(ended) do
       requeued = requeued + 1
     else
       note_error(job, 'stuck', 'the last attempt stopped renewing its lease', fields)
-      job.ending = {code = 'deadline_exceeded'}
+      job.ending = {code = 'deadline_exceeded',
+        message = 'Generating was interrupted. Run the step again.'}
+      if #failed_ids < 100 then failed_ids[#failed_ids + 1] = id end
       audit(job, 'reclaim', 'stuck', now)
       move(job, 'failed', 'reclaim', now, 'worker_crash', fields)
       failed = failed + 1
@@ -53,4 +56,4 @@ if dangling > 0 then -- whose org is not known any more: count anew
 end
 release_some(20, now)
 call('SET', K.swept_at(), int(now))
-return {'SWEPT', requeued, failed, ticket_wanted(ticket_cap), since, dangling}
+return {'SWEPT', requeued, failed, ticket_wanted(ticket_cap), since, dangling, failed_ids}

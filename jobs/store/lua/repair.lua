@@ -41,6 +41,10 @@ local function look_at(id)
     mended = mended + 1
   elseif job.state == 'queued' and job.expires_at then
     mended = mended + call('ZADD', K.expiring(), 'NX', int(job.expires_at), id)
+  elseif ENDED[job.state] and job.kind == 'generation' and job.reserved > 0 then
+    -- Ended by a worker that knew no generations: what that brings with it was not done.
+    end_generation(job, job.state, now, false)
+    mended = mended + 1
   elseif job.state == 'running' and not call('ZSCORE', K.running(), id) then
     call('ZADD', K.running(), int(now + tonumber(window_ms)), id)
     mended = mended + 1

@@ -10,6 +10,10 @@ if bill ~= '' then
   local spent, unsettled = book_bill(job, bill, now)
   add_credits(job, 0, spent, unsettled)
 end
+if job.expires_at then -- the time in which it ran was not time in the queue (B11)
+  job.expires_at = job.expires_at + math.max(0, now - job.started_at)
+  call('HSET', K.job(id), 'expires_at', int(job.expires_at))
+end
 requeue(job, 'snooze', now + tonumber(after_ms), now, reason,
   {'last_token', token, 'last_verb', 'snooze'})
 return {'OK', ticket_wanted(ticket_cap)}

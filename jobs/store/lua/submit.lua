@@ -1,5 +1,5 @@
 -- submit: store a prompt and its job, once.
--- ARGV: job_id prompt_id org_id user_id kind target priority max_attempts text options metadata parent_id correlation_id causation_id scheduled_for depends_on idem payload_hash ticket_cap schema_version
+-- ARGV: job_id prompt_id org_id user_id kind target priority max_attempts text options metadata parent_id correlation_id causation_id scheduled_for depends_on idem payload_hash team_id step_inputs ticket_cap schema_version
 -- Returns {OK, wanted}; {DUPLICATE, job_id, prompt_id} where the idempotency key stands for
 -- this payload already; {REUSED, job_id} where it stands for another; {UNRELATED, field}
 -- where a named entity is not of this org (A18); {TAKEN} where one of the ids is another
@@ -50,6 +50,7 @@ local now = now_ms()
 local run_at = tonumber(scheduled_for ~= '' and scheduled_for or '0')
 local job = {id = job_id, prompt_id = prompt_id, org_id = org_id, created_by = user_id,
   kind = kind, target = target, priority = tonumber(priority), attempt = 1, created_at = now}
+if team_id ~= '' then job.team_id = team_id end
 local prompt = {'org_id', org_id, 'created_by', user_id, 'created_at', int(now), 'job_id', job_id}
 local function also(field, value)
   prompt[#prompt + 1] = field
@@ -74,6 +75,11 @@ end
 local function field(name, value)
   fields[#fields + 1] = name
   fields[#fields + 1] = value
+end
+if team_id ~= '' then field('team_id', team_id) end
+if step_inputs ~= '' then
+  call('HSET', K.step(job_id), 'team_id', team_id)
+  call('SET', K.step_inputs(job_id), step_inputs)
 end
 if scheduled_for ~= '' then field('scheduled_for', scheduled_for) end
 local is_free = not dependency or dependency == 'succeeded'

@@ -1,6 +1,6 @@
 -- submit_generation: let a generation through every gate and store it, once (B21). The order is
 -- throttle, flag, dedupe, refusal or credits, write; nothing is enqueued where one says no.
--- ARGV: job_id prompt_id team_id org_id target second_target text options digest wake_token flag per_minute reserve refusal refusal_message ticket_cap schema_version
+-- ARGV: job_id prompt_id team_id org_id target second_target text options digest wake_token flag per_minute reserve refusal ticket_cap schema_version
 -- Returns {OK, wanted, id, record} for what was stored now, be it refused at once; {DUPLICATE, 0,
 -- id, record} where the digest names an earlier one; {THROTTLED, ms}; {UNAVAILABLE};
 -- {TAKEN} where one of the ids is another's. A record is name, value, name, value.
@@ -16,11 +16,12 @@ end
 local function note_waiter(id)
   if wake_token == '' or call('SCARD', K.waiters(id)) >= WAITERS_MOST then return end
   call('SADD', K.waiters(id), wake_token)
-  call('PEXPIRE', K.waiters(id), PENDING_TTL_MS)
 end
 
-local function remember(id, ttl)
-  call('SET', K.generation_of(digest), id, 'PX', ttl)
+-- note_pending: its record ends by itself, what stands for its digest with its job.
+local function note_pending(id)
+  call('HSET', K.generation(id), 'team_id', team_id, 'status', 'pending')
+  call('PEXPIRE', K.generation(id), PENDING_TTL_MS)
 end
 
 local sent = call('HGET', K.generation(job_id), 'team_id')
@@ -31,10 +32,11 @@ local now = now_ms()
 local submits = K.submits(team_id)
 if not call('ZSCORE', submits, job_id) then
   local since = '(' .. int(now - WINDOW_MS)
-  local over = call('ZCOUNT', submits, since, '+inf') - tonumber(per_minute)
+  local over = call('ZCOUNT', submits, since, int(now)) - tonumber(per_minute)
   if over >= 0 then
     tally('limit:throttle')
-    local leaves = call('ZRANGEBYSCORE', submits, since, '+inf', 'WITHSCORES', 'LIMIT', int(over), 1)
+    local leaves = call('ZRANGEBYSCORE', submits, since, int(now), 'WITHSCORES', 'LIMIT',
+      int(over), 1)
     return {'THROTTLED', int(tonumber(leaves[2]) + WINDOW_MS - now)}
   end
   call('ZADD', submits, int(now), job_id)
@@ -46,13 +48,18 @@ if call('SISMEMBER', K.flag(flag), org_id) == 0 then return {'UNAVAILABLE'} end
 
 local known = call('GET', K.generation_of(digest))
 local status = known and call('HGET', K.generation(known), 'status')
+if known and not status and not ENDED[call('HGET', K.job(known), 'state') or 'failed'] then
+  note_pending(known) -- it outlived its record
+  status = 'pending'
+end
 if status then
   if status == 'pending' then note_waiter(known) end
   return answer('DUPLICATE', 0, known)
 end
 
 if refusal ~= '' then
-  remember(job_id, answer_generation(job_id, team_id, refusal, {'message', refusal_message}))
+  local ttl = answer_generation(job_id, team_id, refusal, {})
+  call('SET', K.generation_of(digest), job_id, 'PX', ttl)
   tally('failed:' .. refusal)
   return answer('OK', 0, job_id)
 end
@@ -62,7 +69,7 @@ local r = call('HMGET', K.credits(org_id), 'cap', 'spent', 'reserved', 'unsettle
 local used = tonumber(r[2] or '0') + tonumber(r[3] or '0') + tonumber(r[4] or '0')
 local cap = tonumber(r[1] or '0')
 if used >= cap or used + tonumber(reserve) > cap then
-  answer_generation(job_id, team_id, 'quota_exceeded', {'message', ''})
+  answer_generation(job_id, team_id, 'quota_exceeded', {})
   tally('failed:quota_exceeded')
   return answer('OK', 0, job_id)
 end
@@ -71,9 +78,8 @@ local job = {id = job_id, prompt_id = prompt_id, org_id = org_id, created_by = U
   kind = 'generation', target = target, priority = 50, attempt = 1, created_at = now,
   team_id = team_id, reserved = tonumber(reserve)}
 if second_target ~= '' then job.second_target = second_target end
-call('HSET', K.generation(job_id), 'team_id', team_id, 'status', 'pending')
-call('PEXPIRE', K.generation(job_id), PENDING_TTL_MS)
-remember(job_id, PENDING_TTL_MS)
+note_pending(job_id)
+call('SET', K.generation_of(digest), job_id)
 note_waiter(job_id)
 call('HSET', K.prompt(prompt_id), 'org_id', org_id, 'created_by', USER, 'created_at', int(now),
   'job_id', job_id)

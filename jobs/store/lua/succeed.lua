@@ -1,5 +1,5 @@
 -- succeed: end a running attempt with its response, entity, edge, ledger and audit row (A19);
--- a generation with its envelope and its bill.
+-- a generation with its envelope and its bill, a step with what its record holds.
 -- ARGV: id token response_id text source_refs ledger envelope bill ticket_cap response*
 -- Returns {OK, wanted}, or {MISSING|WRONG_STATE|LEASE_LOST}; writes nothing unless OK. A response that
 -- is stored already (A15) is kept as it is, with its edge and its ledger row.
@@ -7,7 +7,7 @@ local job, word = guard(id, token, 'succeed')
 if not job then return repeated(word, ticket_cap) end
 local now = now_ms()
 leave_running(job, now, token)
-if job.kind == 'generation' then
+if job.kind == 'generation' or job.kind == 'step' then
   job.ending = {envelope = envelope, bill = bill}
   audit(job, 'succeed', '', now)
   move(job, 'succeeded', 'succeed', now, '', {'last_token', token, 'last_verb', 'succeed'})

@@ -52,6 +52,9 @@ EFFORTS: Final = ("minimal", "low")
 """How much a model may reason, the first that it takes (B13). In pass 1 too: what it thinks
 counts against the 1,024 tokens that its text may have."""
 
+COST_FACTOR_MAX: Final = 4
+"""So many times what was reserved for a call it may cost: the estimate of its input is rough."""
+
 _UNKNOWN_USAGE: Final = Usage(None, None)
 
 # After these an answer may have been made, and paid for, whose usage nobody told us.
@@ -189,7 +192,8 @@ class _Calls:
             completion = provider.complete(request.call)
         except AttemptError as error:
             word = error.fault or error.kind
-            self._add(request, called_at_s, error.usage, _cost_of(error, request.spec), word)
+            cost = _plausible(_cost_of(error, request.spec), request)
+            self._add(request, called_at_s, error.usage, cost, word)
             raise
         except AttemptAbortedError:
             self._add(request, called_at_s, None, None, "aborted")
@@ -198,7 +202,7 @@ class _Calls:
             self._add(request, called_at_s, None, None, ErrorKind.UNKNOWN)
             raise
         after = plan.after_answer(completion.text, self.elapsed_s())
-        cost = cost_usd_micros(request.spec, completion.usage)
+        cost = _plausible(cost_usd_micros(request.spec, completion.usage), request)
         request_id = completion.provider_request_id
         self._add(request, called_at_s, completion.usage, cost, after.flaw or "", request_id)
         return after
@@ -231,6 +235,15 @@ def _call(spec: ModelSpec, asked: PassPrompt, max_tokens: int) -> Call:
     messages = (Message("system", asked.system), Message("user", asked.user))
     effort = next((word for word in EFFORTS if word in spec.supports.reasoning_efforts), None)
     return Call(spec.provider_model, messages, max_tokens, reasoning_effort=effort)
+
+
+def _plausible(cost: int | None, request: _Request) -> int | None:
+    """`cost`, or None where it is far beyond what the call could cost: a provider's wrong figure
+    must not use up an organisation's credits; what is unsettled can be looked into."""
+    if cost is None or cost <= COST_FACTOR_MAX * request.held_usd_micros:
+        return cost
+    logger.warning("a call of %s says that it cost %d micro-dollars", request.spec.id, cost)
+    return None
 
 
 def _cost_of(error: AttemptError, spec: ModelSpec) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from redis import Redis
 
 from jobs.domain.errors import ErrorKind
+from jobs.domain.generation_codes import GenerationCode
 from jobs.domain.states import State
 from jobs.runtime import Runtime
 from jobs.store import keys
@@ -17,6 +19,13 @@ from jobs.store.queue import Queue
 from jobs.store.records import Records
 from tests.integration.cli.conftest import Invoke, Shell, Submit
 from tests.support.factories import claim_one, new_id, new_job, response_for
+from tests.support.stored_generations import (
+    billed,
+    call_of,
+    generations_of,
+    new_generation,
+    open_to,
+)
 
 ReadJson = Callable[..., Any]
 
@@ -117,6 +126,70 @@ def test_the_details_of_a_job_tell_its_whole_story(
     assert done.returncode == 0, done.stderr
     for part in (job_id, new, "Why is the sky blue?", "Rayleigh", "timeout", "supersede", "ann"):
         assert part in done.stdout
+
+
+@pytest.mark.req("B6", "B17", "A22")
+def test_a_failed_generation_shows_its_code_and_its_passes(
+    invoke: Invoke, redis: Redis, queue: Queue, submit: Submit
+) -> None:
+    open_to(redis, "acme")
+    generation_id = generations_of(redis).submit(new_generation()).view.id
+    attempt = claim_one(queue)
+    queue.fail(
+        generation_id,
+        attempt.token,
+        ErrorKind.PROVIDER_4XX,
+        "declined",
+        code=GenerationCode.MODEL_REFUSED,
+        bill=billed(attempt.job, call_of(), call_of(pass_number=2)),
+    )
+    details = invoke("job-details", generation_id).stdout
+    assert "provider_4xx (model_refused): declined" in details
+    assert re.findall(r"attempt|pass|model", _columns(details)) == ["attempt", "pass", "model"]
+    assert "provider_4xx (model_refused)" in invoke("list-jobs").stdout
+
+    redis.delete(keys.GENERATION(generation_id))
+    assert "provider_4xx: declined" in invoke("job-details", generation_id).stdout
+    assert "model_refused" not in invoke("list-jobs").stdout
+
+
+def test_a_ledger_without_passes_has_no_column_for_them(
+    invoke: Invoke, queue: Queue, submit: Submit
+) -> None:
+    job_id = submit()
+    attempt = claim_one(queue)
+    queue.succeed(job_id, attempt.token, response_for(attempt))
+    assert "pass" not in _columns(invoke("job-details", job_id).stdout)
+
+
+def _columns(details: str) -> str:
+    """The names of the columns of the ledger."""
+    return details.partition("\nLedger\n")[2].splitlines()[0]
+
+
+@pytest.mark.req("B10")
+def test_a_prompt_whose_text_is_over_is_said_to_be_no_longer_kept(
+    invoke: Invoke, redis: Redis, queue: Queue
+) -> None:
+    open_to(redis, "acme")
+    new = new_generation(prompt_text="Say hello to Ada.")
+    generations_of(redis).submit(new)
+    assert "Prompt\nSay hello to Ada." in invoke("job-details", new.id).stdout
+    redis.delete(keys.TEXT(new.prompt_id))
+    details = invoke("job-details", new.id).stdout
+    assert details.endswith("\nPrompt: no longer kept\n")
+
+
+@pytest.mark.req("B9")
+def test_a_generation_is_not_retried_but_submitted_again(
+    invoke: Invoke, redis: Redis, queue: Queue
+) -> None:
+    open_to(redis, "acme")
+    generation_id = generations_of(redis).submit(new_generation()).view.id
+    queue.cancel(generation_id, "acme")
+    done = invoke("retry-job", generation_id)
+    assert done.exit_code == 1
+    assert "submit it again with a new invocation_id, or after its record has ended" in done.stderr
 
 
 @pytest.mark.req("X14")

@@ -158,7 +158,8 @@ def test_with_an_address_and_a_key_the_prompt_goes_through_the_api(
     stranger = {**variables, "GENQUEUE_KEY": "gq_000000000000_" + "x" * 43}
     refused = shell("submit", "Hello.", variables=stranger)
     assert refused.returncode == 2
-    assert "401" in refused.stderr
+    (line,) = refused.stderr.splitlines()
+    assert line.startswith("genqueue: the API answered 401: ")
     assert key not in done.stderr + failed.stderr + bad.stderr + refused.stderr
     other = shell("submit", "Hello.", "--org", "umbrella", variables=variables)
     assert other.returncode == 2

@@ -52,6 +52,39 @@ def test_without_more_a_team_has_neither_the_feature_nor_credits(
     assert team.submit().status_code == 202
 
 
+@pytest.mark.req("B17", "B21")
+def test_a_team_says_what_its_organisation_got_with_it(invoke: Invoke) -> None:
+    made = invoke("teams", "create", "1", "--org", "acme", "--enable", "--credits", "5")
+    assert made.stdout.splitlines()[:2] == [
+        f"Org acme has the feature {WORKFLOWS_LLM_ACTION} now.",
+        "Org acme may spend $5.00 in all now.",
+    ]
+    plain = invoke("teams", "create", "2", "--org", "acme")
+    assert len(plain.stdout.splitlines()) == 2
+
+
+@pytest.mark.req("B17")
+def test_credits_of_a_further_team_are_refused_where_the_organisation_has_a_cap(
+    invoke: Invoke, invoke_json: ReadJson, runtime: Runtime
+) -> None:
+    invoke("orgs", "credits", "acme", "--cap", "6")
+    refused = invoke("teams", "create", "1", "--org", "acme", "--enable", "--credits", "5")
+    assert refused.exit_code == 1
+    assert refused.stderr.strip() == (
+        "org acme has a cap of $6.00 already; see genqueue orgs credits acme."
+    )
+    assert invoke_json("teams", "list") == []
+    assert not invoke_json("orgs", "flag", "acme")["on"]
+    assert runtime.credits.of_org("acme").cap_usd_micros == 6_000_000
+    assert invoke("teams", "create", "1", "--org", "acme", "--enable").exit_code == 0
+
+
+def test_the_same_team_twice_is_told_of_before_the_cap(invoke: Invoke) -> None:
+    words = ("teams", "create", "1", "--org", "acme", "--credits", "5")
+    assert invoke(*words).exit_code == 0
+    assert "team 1 exists already" in invoke(*words).stderr
+
+
 @pytest.mark.req("B2", "X12")
 def test_tokens_are_listed_beside_keys_and_end_like_them(
     invoke: Invoke, invoke_json: ReadJson, runtime: Runtime
@@ -163,6 +196,40 @@ def test_credits_are_set_raised_shown_and_written_off_to_the_micro_dollar(
     assert json.loads(done.stdout)["unsettled_usd_micros"] == 0
     assert "Wrote off $0.0003." in done.stderr
     assert invoke_json("orgs", "credits", "acme", "--no-cap")["cap_usd_micros"] is None
+
+
+@pytest.mark.req("B17")
+def test_what_is_written_off_goes_from_the_figures_of_the_teams_and_into_their_ledgers(
+    invoke: Invoke, invoke_json: ReadJson, redis: Redis
+) -> None:
+    for team, org, held in (("1", "acme", 200), ("2", "acme", 100), ("3", "rival", 7)):
+        invoke("teams", "create", team, "--org", org)
+        redis.hset(f"{{gq}}:team_credits:{team}", "unsettled", held)
+    redis.hset("{gq}:credits:acme", "unsettled", 300)
+    assert "Wrote off $0.0003." in invoke("orgs", "credits", "acme", "--write-off").stderr
+    for team, held in (("1", 200), ("2", 100)):
+        told = invoke_json("teams", "show", team)
+        assert told["credits"]["unsettled_usd_micros"] == 0
+        (row,) = told["ledger"]
+        assert row["event"] == "credits_written_off"
+        assert row["properties"] == {"team_id": team, "usd_micros": held}
+    assert "$0.0002 written off" in invoke("teams", "show", "1").stdout
+    rival = invoke_json("teams", "show", "3")
+    assert (rival["credits"]["unsettled_usd_micros"], rival["ledger"]) == (7, [])
+
+
+def test_an_organisation_of_nobody_is_warned_of_and_set_all_the_same(
+    invoke: Invoke, invoke_json: ReadJson
+) -> None:
+    warning = "No key and no team belongs to org acne yet."
+    assert warning in invoke("orgs", "flag", "acne", "--on").stderr
+    assert warning in invoke("orgs", "credits", "acne", "--cap", "5").stderr
+    assert invoke_json("orgs", "flag", "acne")["on"]
+    assert invoke_json("orgs", "credits", "acne")["cap_usd_micros"] == 5_000_000
+    invoke("teams", "create", "1", "--org", "acne")
+    invoke("keys", "create", "--org", "umbrella", "--user", "ann")
+    for org in ("acne", "umbrella"):
+        assert invoke("orgs", "credits", org).stderr == ""
 
 
 @pytest.mark.req("B17")

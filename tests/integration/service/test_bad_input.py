@@ -231,7 +231,7 @@ def test_all_that_is_wrong_is_told_at_once_but_not_without_end(caller: Caller) -
 def test_an_unknown_model_is_answered_with_the_known_ones(caller: Caller) -> None:
     answer = caller.post({"prompt": "a", "model": "gpt-9"}).json
     assert answer is not None
-    assert "mock-1, gpt-4.1-mini" in answer["errors"][0]["reason"]
+    assert "mock-1, mock-paid, gpt-4.1-mini" in answer["errors"][0]["reason"]
 
 
 @pytest.mark.req("X3")

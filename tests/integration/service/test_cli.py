@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -120,6 +122,28 @@ def test_the_settings_are_listed_for_people_and_programs() -> None:
     rows = json.loads(CliRunner().invoke(genqueue, ["settings", "--json"]).stdout)
     assert [row["variable"] for row in rows] == [variable for variable, _, _ in describe()]
     assert "REDIS_URL" in CliRunner().invoke(genqueue, ["settings"]).stdout
+
+
+def test_the_settings_name_no_rows_of_our_documents() -> None:
+    for words in (["settings"], ["settings", "--json"]):
+        assert not re.search(r"\([A-Z]\d+\)", CliRunner().invoke(genqueue, words).stdout)
+    assert any(re.search(r"\([A-Z]\d+\)", meaning) for _, _, meaning in describe())
+
+
+@pytest.mark.req("B5", "B13")
+def test_the_settings_say_what_generations_lack(tmp_path: Path) -> None:
+    lacking = CliRunner(env={"OPENAI_API_KEY": "", "GENQUEUE_EXTRACTION_MODEL": ""})
+    told = lacking.invoke(genqueue, ["settings"]).stdout.partition("What generations lack")[2]
+    for model in ("gpt-5-mini", "gpt-5.6-luna"):
+        assert f"model {model} needs the key of provider openai: set OPENAI_API_KEY" in told
+
+    models = tmp_path / "models.toml"
+    models.write_text(
+        'default_model = "m"\n[providers.mock]\ntype = "mock"\n[[models]]\nid = "m"\n'
+        'provider = "mock"\ninput_usd_micros_per_mtok = 0\noutput_usd_micros_per_mtok = 0\n'
+    )
+    variables = {"GENQUEUE_MODELS_FILE": str(models), "GENQUEUE_EXTRACTION_MODEL": "m"}
+    assert "lack" not in CliRunner(env=variables).invoke(genqueue, ["settings"]).stdout
 
 
 def test_options_of_a_single_run_are_refused_without_once() -> None:

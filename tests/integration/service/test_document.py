@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from jobs.domain.generation_codes import COPY
 from jobs.runtime import Runtime
 from tests.integration.service.conftest import Caller, WebServer
 from tests.integration.service.team_caller import stored_jobs, team_caller
 
 GENERATIONS = "/api/projects/{team_id}/workflow_llm_generations/"
+STEPS = "/api/projects/{team_id}/workflow_steps/"
 
 
 @pytest.fixture
@@ -31,6 +33,8 @@ def test_the_document_is_openapi_3_and_names_every_route(document: dict[str, Any
         *("/v1/jobs", "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/cancel", "/v1/jobs/{job_id}/retry"),
         *("/v1/mission/recent", "/v1/mission/events"),
         *(GENERATIONS, f"{GENERATIONS}{{generation_id}}/"),
+        *(STEPS, f"{STEPS}{{step_id}}/"),
+        "/api/projects/{team_id}/step_templates/{template_id}/",
     }
     responses = document["paths"]["/v1/prompt"]["post"]["responses"]
     assert set(responses) == {"200", "202", "400", "401", "413", "415", "422", "503"}
@@ -96,7 +100,7 @@ def test_generated_requests_meet_only_documented_answers(
         command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=110
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert "11 selected / 12 total" in done.stdout
+    assert "14 selected / 15 total" in done.stdout
 
 
 @pytest.mark.req("X3", "B5")
@@ -119,6 +123,23 @@ def test_the_routes_of_teams_have_a_token_and_errors_of_their_own(document: dict
         assert "Retry-After" in submit["responses"][status]["headers"]
 
 
+@pytest.mark.req("X3", "B3", "B6")
+def test_the_document_holds_the_rules_of_output_fields_and_the_codes(
+    document: dict[str, Any],
+) -> None:
+    schemas = document["components"]["schemas"]
+    rules = schemas["GenerationRequest"]["properties"]["output_fields"]
+    assert rules["maxProperties"] == 50
+    assert rules["additionalProperties"] == {"type": "string", "minLength": 1, "maxLength": 2000}
+    (names,) = (rule["propertyNames"] for rule in rules["allOf"])
+    assert names["maxLength"] == 64
+    for name in ("subject_line", "_", "A-1", "größe", "件名"):
+        assert re.search(names["pattern"], name)
+    for name in ("", "1a", "-a", "a b", "a.b", "a\x00", "<a>", "a\u00a0"):
+        assert not re.search(names["pattern"], name)
+    assert schemas["Failure"]["properties"]["code"]["enum"] == [code.value for code in COPY]
+
+
 @pytest.mark.req("X3", "B5")
 @pytest.mark.case("API-01")
 def test_generated_requests_of_a_team_meet_only_documented_answers(
@@ -139,5 +160,5 @@ def test_generated_requests_of_a_team_meet_only_documented_answers(
         command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=110
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert "2 selected / 12 total" in done.stdout
+    assert "5 selected / 15 total" in done.stdout
     assert stored_jobs(runtime.redis), "the example was accepted"

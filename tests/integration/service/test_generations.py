@@ -15,6 +15,7 @@ from redis import Redis
 from jobs.domain.errors import ErrorKind
 from jobs.domain.generation_codes import COPY, GenerationCode
 from jobs.domain.job import Attempt, Kind, NewGeneration
+from jobs.generation_intake import Intake
 from jobs.runtime import Runtime, build
 from jobs.settings import Settings
 from jobs.store import keys
@@ -27,6 +28,10 @@ from tests.support.invariants import problems_of
 from tests.support.redis_server import RedisServer
 from tests.support.web import gunicorn
 
+UNAVAILABLE = {
+    "code": "gateway_unavailable",
+    "message": COPY[GenerationCode.GATEWAY_UNAVAILABLE],
+}
 ENVELOPE = {"text": "Hello, Ada. 🙂", "fields": {"subject": "Hi", "body": ""}}
 
 
@@ -161,7 +166,7 @@ def test_a_model_that_there_is_not_is_a_failed_generation_and_no_job(
 
 @pytest.mark.req("B5", "B20")
 def test_a_model_without_a_price_cant_generate_but_still_answers_prompts(
-    make_runtime: Callable[..., Runtime], tmp_path: Path
+    make_runtime: Callable[..., Runtime], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     models = tmp_path / "models.toml"
     models.write_text(
@@ -177,17 +182,18 @@ def test_a_model_without_a_price_cant_generate_but_still_answers_prompts(
     assert failure(team.submit(model="free"))["code"] == "invalid_model"
     assert team.submit(model="paid").status_code == 202
     told = failure(team.submit(model="paid", output_fields={"a": "A letter."}))
-    assert told["code"] == "gateway_unavailable"
-    assert "GENQUEUE_EXTRACTION_MODEL" in told["message"]
+    assert told == UNAVAILABLE
+    assert "model free has no price: set GENQUEUE_EXTRACTION_MODEL" in caplog.text
 
 
 @pytest.mark.req("B5", "B6")
-def test_a_provider_without_its_key_is_told_by_the_variable_to_set(
-    team: TeamCaller, redis: Redis
+def test_a_provider_without_its_key_is_told_to_authors_as_away_and_to_the_log_by_its_variable(
+    team: TeamCaller, redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = failure(team.submit(model="gpt-5-mini"))
-    assert told["code"] == "gateway_unavailable"
-    assert "OPENAI_API_KEY" in told["message"]
+    assert failure(team.submit(model="gpt-5-mini")) == UNAVAILABLE
+    (row,) = [row for row in caplog.records if row.name == "jobs.generation_intake"]
+    assert row.levelname == "WARNING"
+    assert "set OPENAI_API_KEY" in row.getMessage()
     assert stored_jobs(redis) == []
 
 
@@ -197,14 +203,17 @@ def test_a_provider_without_its_key_is_told_by_the_variable_to_set(
     [("gpt-5.6-luna", "OPENAI_API_KEY"), ("gpt-9", "GENQUEUE_EXTRACTION_MODEL")],
 )
 def test_only_a_generation_with_fields_needs_the_model_of_the_second_pass(
-    make_runtime: Callable[..., Runtime], model: str, named: str
+    make_runtime: Callable[..., Runtime],
+    model: str,
+    named: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     runtime = make_runtime(extraction_model=model)
     team = team_caller(create_app(runtime).test_client(), runtime)
 
     told = failure(team.submit(output_fields={"subject": "A subject line."}))
-    assert told["code"] == "gateway_unavailable"
-    assert named in told["message"]
+    assert told == UNAVAILABLE
+    assert named in caplog.text
     assert team.submit().status_code == 202
 
 
@@ -328,7 +337,8 @@ def test_an_error_of_ours_is_a_500_in_the_same_shape_that_says_nothing(
     runtime: Runtime, team: TeamCaller, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = object.__new__(BrokenGenerations)
-    http = create_app(replace(runtime, generations=broken)).test_client()
+    intake = Intake(broken, runtime.models, runtime.providers, extraction_model="mock-1")
+    http = create_app(replace(runtime, intake=intake)).test_client()
     answer = TeamCaller(http, team.token, team.team_id).submit()
     assert answer.status_code == 500
     assert answer.json is not None

@@ -100,8 +100,8 @@ VALUES: list[tuple[str, dict[str, Any], str]] = [
         fields(**{"N" * 300_000: "x", "n" * 300_000: "y"}),
         "output_fields." + "n" * 64 + "…",
     ),
-    ("51 fields", fields(**{f"f{n}": "x" for n in range(51)}), "output_fields.f50"),
-    ("9,000 fields", fields(**{f"f{n}": "x" for n in range(9_000)}), "output_fields.f50"),
+    ("51 fields", fields(**{f"f{n}": "x" for n in range(51)}), "output_fields"),
+    ("9,000 fields", fields(**{f"f{n}": "x" for n in range(9_000)}), "output_fields"),
     ("11,000 fields", fields(**{f"f{n}": "x" for n in range(11_000)}), "body"),
     ("wake null", {"wake": None}, "wake"),
     ("wake a text", {"wake": "w" * 16}, "wake"),
@@ -148,6 +148,21 @@ def test_a_wake_address_is_told_to_be_polled_for_instead(team: TeamCaller) -> No
     assert answer["error"]["errors"] == [
         {"field": "wake.url", "reason": "is not served yet: poll the generation"}
     ]
+
+
+@pytest.mark.req("B3")
+def test_all_that_is_wrong_with_output_fields_is_told_in_one_round(team: TeamCaller) -> None:
+    many = {f"f{n}": "x" for n in range(50)}
+    answer = team.submit(output_fields={"1a": 5, "b": " ", "a c": "x", "d": None, **many}).json
+    assert answer is not None
+    assert {(one["field"], one["reason"]) for one in answer["error"]["errors"]} == {
+        ("output_fields", "has more than 50 fields"),
+        ("output_fields.1a", "a name begins with a letter or '_'"),
+        ("output_fields.1a", "must be a text"),
+        ("output_fields.b", "an instruction must say what the field is to hold"),
+        ("output_fields.a c", "a name is letters, digits, '_' and '-'"),
+        ("output_fields.d", "must be a text"),
+    }
 
 
 HEAD = '{"invocation_id": "r", "model": "mock-1", "prompt": "a"'

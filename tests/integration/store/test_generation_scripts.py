@@ -150,12 +150,12 @@ def test_a_late_booking_whose_reply_got_lost_is_made_once(
     generations_of(redis).submit(new_generation())
     attempt = claim_one(queue)
     queue.cancel(attempt.job.id, "acme")
-    queue.book_generation(new_id(), "", "")
+    queue.book_generation(new_id(), "1", "", "")
     proxy.lose_reply_to("EVALSHA")
 
     late = Queue(Scripts(lossy, queue_name="genqueue"), ticket_cap=16)
     bill = billed(attempt.job, call_of(9))
-    assert late.book_generation(attempt.job.id, attempt.token, bill).answer is Answer.OK
+    assert late.book_generation(attempt.job.id, "1", attempt.token, bill).answer is Answer.OK
 
     assert proxy.lost_replies == 1
     assert Credits(redis).of_org("acme") == CreditBalance(CAP_USD_MICROS, 9, 0, 0)
@@ -276,11 +276,11 @@ def test_at_full_memory_a_submit_is_refused_whole_and_every_end_passes(own_redis
     for attempt, end in zip(attempts, (succeed, fail, cancel), strict=False):
         assert end(queue, attempt) is Answer.OK
         assert generations.get(attempt.job.id, "1").status != "pending"
-    booked = queue.book_generation(attempts[2].job.id, attempts[2].token, "")
+    booked = queue.book_generation(attempts[2].job.id, "1", attempts[2].token, "")
     assert booked.answer is Answer.OK
     queue.snooze(attempts[3].job.id, attempts[3].token, "leaving", 0)
     own_redis.config_set("maxmemory", 0)
     own_redis.zadd(keys.EXPIRING(), {attempts[3].job.id: 1}, xx=True)
     fill(own_redis)
     queue.promote()
-    assert generations.get(attempts[3].job.id, "1").code is GenerationCode.CAPACITY_UNAVAILABLE
+    assert generations.get(attempts[3].job.id, "1").code is GenerationCode.DEADLINE_EXCEEDED

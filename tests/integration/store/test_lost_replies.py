@@ -15,12 +15,14 @@ from jobs.store import keys
 from jobs.store.connection import RESEND_TIMES, connect
 from jobs.store.queue import Queue
 from jobs.store.scripts import VERBS, Scripts
+from jobs.store.steps import StepNote, Steps, Woken
 from jobs.store.upkeep import Upkeep
-from tests.support.factories import claim, new_id, new_job
+from tests.support.factories import claim, claim_one, new_id, new_job
 from tests.support.invariants import problems_of
 from tests.support.job_states import Reached, apply, now_ms, reach, some_response, sweep
 from tests.support.lossy_proxy import LossyProxy, lossy_proxy
 from tests.support.snapshot import snapshot
+from tests.support.stored_steps import new_step
 
 STARTS = {
     Verb.SUCCEED: State.RUNNING,
@@ -83,7 +85,8 @@ def moves_of(redis: Redis, job: Reached) -> list[str]:
 def test_all_verbs_are_covered_here() -> None:
     others = {"submit", "submit_generation", "claim", "renew", "check", "promote", "reclaim"}
     upkeep = {"book", "archive", "repair", "quota"}
-    assert {*STARTS, *others, *upkeep} == set(VERBS) - READERS - OF_THE_CLOCK
+    of_steps = {"note_step", "wake"}
+    assert {*STARTS, *others, *upkeep, *of_steps} == set(VERBS) - READERS - OF_THE_CLOCK
 
 
 @pytest.mark.req("A14")
@@ -204,6 +207,32 @@ def test_usage_whose_booking_got_no_reply_is_booked_once(
     sent_twice(proxy, lambda: lossy.book(job.job_id, 1, some_response("late")))
 
     assert redis.llen(keys.LEDGER(job.prompt_id)) == 1
+
+
+@pytest.mark.req("B26")
+@pytest.mark.case("RED-07", "PARK-01")
+def test_a_step_is_noted_and_woken_once_where_the_replies_got_lost(
+    redis: Redis, queue: Queue, proxy: LossyProxy
+) -> None:
+    known = Steps(redis, Scripts(redis, queue_name="genqueue"), queue, ticket_cap=16)
+    known.note("none", "none", StepNote(bounces=1))
+    new = new_step()
+    known.submit(new)
+    attempt = claim_one(queue)
+    token = f"{new.id}.secret"
+    client = connect(proxy.url)
+    steps = Steps(client, Scripts(client, queue_name="genqueue"), queue, ticket_cap=16)
+
+    note = StepNote(token=token, bounces=2)
+    assert sent_twice(proxy, lambda: steps.note(new.id, attempt.token, note)) is Answer.OK
+    queue.snooze(new.id, attempt.token, "parked", 60_000)
+    proxy.lose_reply_to(CALL)
+    word, _ = steps.wake(token)
+
+    assert word is Woken.OK
+    assert [a.job.id for a in claim(queue, 5).attempts] == [new.id]
+    assert redis.hget(keys.STEP(new.id), "executions") == "2"
+    client.close()
 
 
 @pytest.mark.req("A24", "A31", "A8")

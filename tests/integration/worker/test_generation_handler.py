@@ -28,7 +28,7 @@ from tests.support.generations import (
     registry_of,
     said,
 )
-from tests.support.openai_server import OpenAIServer, openai_server
+from tests.support.openai_server import OpenAIServer, answer, completion, openai_server
 
 
 @pytest.fixture
@@ -60,6 +60,22 @@ def test_a_generation_is_two_calls_and_both_are_billed(
     assert first.held_usd_micros > COST
     assert second.held_usd_micros > first.held_usd_micros
     assert handler.budget_s == HARD_LIMIT_S
+
+
+@pytest.mark.req("B17")
+@pytest.mark.parametrize("answered", [90_000_000, 2**40])
+def test_a_usage_that_no_call_can_have_is_not_believed(
+    server: OpenAIServer, handler: GenerationHandler, answered: int
+) -> None:
+    usage = {"prompt_tokens": 7, "completion_tokens": answered}
+    server.answer_next(answer(completion("Dear Ada.", usage=usage)))
+
+    outcome = handler(attempt_of(fields={}))
+
+    assert isinstance(outcome, Generated)
+    (call,) = outcome.bill.calls
+    assert call.cost_usd_micros is None
+    assert outcome.bill.unsettled_usd_micros == call.held_usd_micros > 0
 
 
 @pytest.mark.req("B12", "B13")

@@ -72,14 +72,15 @@ def test_there_are_at_most_50_fields() -> None:
     assert field_problems(fields) == []
 
     assert field_problems({**fields, "one_more": "x", "and_more": "x"}) == [
-        ("one_more", "there are more than 50 fields")
+        ("", "has more than 50 fields")
     ]
 
 
 def test_all_problems_are_named_at_once() -> None:
-    problems = field_problems({"1": "", "fine": "x", "a b": "y" * 3000})
+    problems = field_problems({"1": "", "fine": "x", "a b": "y" * 3000, "-": 5})
 
-    assert [name for name, _ in problems] == ["1", "1", "a b", "a b"]
+    assert [name for name, _ in problems] == ["1", "1", "a b", "a b", "-", "-"]
+    assert problems[-1] == ("-", "must be a text")
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=()), max_size=70))

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from marshmallow import ValidationError
 
+from jobs.domain.canonical_json import canonical_json
 from service.instants import rfc3339
 from service.schemas.fields import (
     JsonObject,
     Number,
     WholeNumber,
     as_entity_id,
-    canonical_json,
     is_deeper_than,
 )
 from service.submission import PromptSubmission

@@ -85,6 +85,19 @@ def test_a_team_that_is_there_gets_a_further_token_and_keeps_its_flag_and_credit
     assert runtime.credits.of_org("dev").cap_usd_micros is None
 
 
+@pytest.mark.req("B17", "B21")
+def test_an_organisation_that_has_a_cap_keeps_it_and_gets_its_team(
+    api: Api, tmp_path: Path, environment: dict[str, str], runtime: Runtime
+) -> None:
+    runtime.credits.set_cap("dev", 1_000_000)
+    access = development_access(client_of(api), tmp_path, environment)
+    opened = runtime.credentials.authenticate(access.token)
+    assert opened is not None
+    assert opened.team_id == "dev"
+    assert Flags(runtime.redis).is_on(WORKFLOWS_LLM_ACTION, "dev")
+    assert runtime.credits.of_org("dev").cap_usd_micros == 1_000_000
+
+
 @pytest.mark.parametrize(
     ("key", "token", "error_class"),
     [("gq_lost", TOKEN, KeyNotMadeError), (KEY, "gqt_lost", TeamNotMadeError)],

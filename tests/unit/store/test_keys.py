@@ -15,9 +15,10 @@ from jobs.store import keys
 from jobs.store.credentials import Credentials
 from jobs.store.queue import Queue
 from jobs.store.scripts import Scripts
+from jobs.store.steps import LogLine, StepNote, StepResult, Steps
 from jobs.store.teams import Teams
 from jobs.store.upkeep import Upkeep
-from tests.support.factories import claim, new_id, new_job, response_for
+from tests.support.factories import claim, claim_one, new_id, new_job, response_for
 from tests.support.invariants import family_of
 from tests.support.job_states import reach, sweep
 from tests.support.stored_generations import (
@@ -28,15 +29,17 @@ from tests.support.stored_generations import (
     new_generation,
     open_to,
 )
+from tests.support.stored_steps import new_step
 
 LUA = Path(__file__).resolve().parents[3] / "jobs" / "store" / "lua"
-LATER = {"scheduler", "scheduler_due", "ticks", "mode", "scratch"}
+LATER = {"scheduler", "scheduler_due", "ticks", "mode", "scratch", "wakes_at"}
 """Families that no verb of a job fills."""
 
 
 def run_every_verb(redis: Redis, queue: Queue) -> None:
     """Leave at least one key of every family behind."""
     run_generations(redis, queue)
+    run_steps(redis, queue)
     for state in reversed(State):
         reach(queue, state, metadata={"a": 1}, execution_options={"b": 2}, idempotency_key=new_id())
     redis.hset(keys.QUOTAS(), "capped", 0)
@@ -83,6 +86,17 @@ def run_generations(redis: Redis, queue: Queue) -> None:
     assert len(claim(queue, 5).attempts) == 1
 
 
+def run_steps(redis: Redis, queue: Queue) -> None:
+    """One that ended with a log and a result."""
+    steps = Steps(redis, Scripts(redis, queue_name="genqueue"), queue, ticket_cap=16)
+    new = new_step()
+    steps.submit(new)
+    attempt = claim_one(queue)
+    note = StepNote(token=f"{new.id}.secret", log=[LogLine(1, "a")], result=StepResult({}))
+    steps.note(new.id, attempt.token, note)
+    queue.complete(new.id, attempt.token)
+
+
 def test_every_family_has_its_type_and_nothing_else_is_there(redis: Redis, queue: Queue) -> None:
     run_every_verb(redis, queue)
 
@@ -101,7 +115,8 @@ def test_ends_are_what_the_table_says(redis: Redis, queue: Queue) -> None:
     ending = {family_of(name).name for name in redis.scan_iter() if redis.pttl(name) > 0}  # type: ignore[union-attr]
     assert ending == {
         *("claim", "events", "idempotency", "tombstone", "booked"),
-        *("generation", "generation_of", "waiters", "wakes", "text"),
+        *("generation", "generation_of", "wakes", "text", "options"),
+        *("step", "step_inputs", "step_log", "step_result"),
         *("slots", "team_slots", "cooldowns", "submits"),
     }
     for name in redis.scan_iter(match=keys.EVENTS("*")):

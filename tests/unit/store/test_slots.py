@@ -148,7 +148,7 @@ def test_a_call_that_was_taken_away_counts_until_it_is_over(
     assert claim(capped, 50).attempts == ()
     assert redis.zcard(keys.TEAM_SLOTS("1")) == 2
 
-    capped.book_generation(attempts[0].job.id, attempts[0].token, "")
+    capped.book_generation(attempts[0].job.id, "1", attempts[0].token, "")
     assert len(claim(capped, 50).attempts) == 1
 
     # The other one's worker is gone: its slot ends by itself.

@@ -12,7 +12,7 @@ from jobs.domain.errors import (
     IdempotencyKeyReusedError,
     RelatedEntityMissingError,
 )
-from jobs.domain.job import SCHEMA_VERSION
+from jobs.domain.job import Kind
 from jobs.domain.states import State
 from jobs.store import keys
 from jobs.store.queue import Queue
@@ -56,7 +56,7 @@ def test_a_submitted_job_and_its_prompt_read_back_as_they_were_sent(
     assert (stored.state, stored.attempt, stored.max_attempts) == (State.QUEUED, 1, 5)
     assert (stored.org_id, stored.created_by, stored.target) == ("acme", "ada", "mock:mock-1")
     assert stored.execution_options == job.execution_options
-    assert stored.schema_version == SCHEMA_VERSION
+    assert stored.schema_version == Kind.PROMPT.schema_version
     assert start_ms <= stored.created_at_ms == stored.updated_at_ms <= now_ms(redis)
     unset = (stored.worker_claim, stored.claimed_at_ms, stored.started_at_ms, stored.run_at_ms)
     assert unset == (None, None, None, None)

@@ -52,11 +52,13 @@ end
 -- taken away from its worker nobody knows what it used: it stays visible as unsettled.
 local function settle_credits(job, bill, was_called, now)
   local spent, unsettled = 0, 0
+  call('HDEL', K.job(job.id), 'reserved')
   if bill then
     spent, unsettled = book_bill(job, bill, now)
   elseif was_called and job.reserved > 0 then
     unsettled = job.reserved
-    call('HSET', K.job(job.id), 'unsettled', int(unsettled))
+    call('HSET', K.job(job.id), 'unsettled', int(unsettled), 'written_off',
+      call('HGET', K.credits(job.org_id), 'written_off') or '0')
     note_credits(job, '{"event":"credits_unsettled","properties":{"generation_id":"' .. job.id
       .. '","team_id":"' .. job.team_id .. '","usd_micros":' .. int(unsettled) .. '}}', now)
   end
@@ -110,9 +112,11 @@ local function end_generation(job, to, now, was_called)
   local ttl = answer_generation(job.id, job.team_id, code, fields)
   local digest = call('HGET', K.job(job.id), 'digest')
   if digest and call('GET', K.generation_of(digest)) == job.id then
-    call('PEXPIRE', K.generation_of(digest), ttl)
+    -- Who cancelled it did not mean the next one who asks for the same.
+    call('PEXPIRE', K.generation_of(digest), to == 'cancelled' and 0 or ttl)
   end
   call('PEXPIRE', K.text(job.prompt_id), ttl)
+  call('PEXPIRE', K.options(job.id), ttl)
   settle_credits(job, ending.bill, was_called, now)
   wake_waiters(job)
   if code == '' then tally('finished') else tally('failed:' .. code) end

@@ -24,6 +24,8 @@ local function end_job(job, to, now, fields, was_called)
   if to == 'failed' then count(job, 'kind:' .. job.error_kind, 1) end
   if job.kind == 'generation' then
     end_generation(job, to, now, was_called)
+  elseif job.kind == 'step' then
+    end_step(job)
   elseif to == 'failed' then
     note_mirror(job.id)
   end
@@ -177,13 +179,19 @@ local function promote_due(now, limit)
   return #due
 end
 
+-- expire_late: nobody can collect it any more. What has run before did not go for nothing.
+local function expire_late(job, now)
+  if call('EXISTS', K.history(job.id)) == 1 then job.ending = {code = 'deadline_exceeded'} end
+  expire(job, 'timeout', 'nothing could run it while somebody waited for it', now)
+end
+
 -- expire_some: queued work that nobody can collect any more ends (B11); answers how much did.
 local function expire_some(now, limit)
   local late = call('ZRANGEBYSCORE', K.expiring(), '-inf', int(now), 'LIMIT', 0, limit)
   for _, id in ipairs(late) do
     local job = fetch(id)
     if job and job.state == 'queued' then
-      expire(job, 'timeout', 'nothing could run it while somebody waited for it', now)
+      expire_late(job, now)
     else
       call('ZREM', K.expiring(), id)
     end
@@ -193,6 +201,7 @@ end
 
 -- requeue: a running attempt goes back to the queue, to run at `run_at`.
 local function requeue(job, verb, run_at, now, reason, fields)
+  if job.kind == 'step' and is_woken(job.id) then run_at = now end
   call('HDEL', K.job(job.id), 'worker_claim', 'claimed_at', 'started_at', 'running_heartbeat_at')
   if run_at > now then
     fields[#fields + 1] = 'run_at'
