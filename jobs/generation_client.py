@@ -14,10 +14,12 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
+from jobs.domain.generation import envelope, fits
 from jobs.domain.generation_codes import COPY, GenerationCode
 from jobs.domain.generation_prompts import collapsed
 from jobs.domain.retry import RETRY_AFTER_MAX_S, parse_retry_after
 from jobs.domain.step import Answer, Ended, NoAnswer, Pending, Result, StepRequest, Throttled
+from jobs.domain.storable_text import storable
 from jobs.domain.strict_json import parse_strict
 from jobs.providers.exchange import Exchange, Exchanged, ExchangeError
 
@@ -29,6 +31,9 @@ ANSWER_MAX_BYTES: Final = 64 * 1024
 MESSAGE_MAX_CHARS: Final = 300
 RETRY_AFTER_MIN_S: Final = 1.0
 GONE: Final = "The generation is not there any more. Run the step again."
+
+_LATER: Final = frozenset({408, 425})
+"""Of the 4xx those that say nothing about the request."""
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WORD: Final = re.compile(r"[a-z0-9_]{1,40}")
@@ -85,7 +90,12 @@ class HttpGenerationClient:
         path = f"{quote(generation_id, safe='')}/"
         answer = self._call("GET", team_id, path, None, self._retrieve_within_s)
         missing = GenerationCode.GATEWAY_UNAVAILABLE
-        return answer if isinstance(answer, NoAnswer) else _read(answer, missing, GONE)
+        if isinstance(answer, NoAnswer):
+            return answer
+        found = _read(answer, missing, GONE)
+        if isinstance(found, Pending | Result) and found.generation_id != generation_id:
+            return NoAnswer("the answer is for another generation")
+        return found
 
     def _call(
         self, method: str, team_id: str, path: str, body: object, within_s: float
@@ -148,7 +158,7 @@ def _read(answer: _HttpAnswer, missing: GenerationCode, missing_copy: str) -> An
         return Throttled(_retry_after_s(answer.retry_after))
     if status == 404:
         return _ended(answer, missing, missing_copy)
-    if 400 <= status < 500:
+    if 400 <= status < 500 and status not in _LATER:
         said = f"HTTP {status}, {answer.code}" if answer.code else f"HTTP {status}"
         return Ended(
             GenerationCode.GATEWAY_UNAVAILABLE,
@@ -167,8 +177,8 @@ def _generation(answer: _HttpAnswer) -> Answer | None:
     if (answer.status, word) == (202, "pending"):
         return Pending(generation_id)
     if (answer.status, word) == (200, "succeeded"):
-        envelope = _envelope(_part(body, "result"))
-        return None if envelope is None else Result(generation_id, envelope)
+        result = _envelope(_part(body, "result"))
+        return None if result is None else Result(generation_id, result)
     if (answer.status, word) == (200, "failed"):
         code = GenerationCode.GATEWAY_UNAVAILABLE
         return _ended(answer, code, COPY[code])
@@ -190,7 +200,9 @@ def _envelope(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return None
     if not all(isinstance(value, str) for value in fields.values()):
         return None
-    return {"text": text, "fields": fields}
+    values = {storable(name): storable(value) for name, value in fields.items()}
+    text = storable(text)
+    return {"text": text, "fields": values} if fits(envelope(text, values)) else None
 
 
 def _retry_after_s(header: str | None) -> float:

@@ -14,7 +14,7 @@ from typing import Final
 
 from jobs.domain.errors import StoreUnavailableError
 from jobs.store.steps import Steps, Woken
-from jobs.store.wakes import Wakes
+from jobs.store.wakes import FROM_THE_START, Wakes
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +44,10 @@ class WakeMatcher:
                 position = None
                 stop.wait(PAUSE_S)
             except Exception:
+                # What can't be read is passed over: the polls collect what it was about.
                 logger.exception("wakes: unexpected failure")
                 stop.wait(PAUSE_S)
+                position = self._newest(position)
 
     def match_some(self, position: str, wait_ms: int = WAIT_MS) -> str:
         """Match what comes after `position`; answers how far that is."""
@@ -59,6 +61,24 @@ class WakeMatcher:
         if is_ticket_wanted:
             self._issue_ticket()
         if not found:
-            return position
+            return self._after_a_step_back(position)
         self._wakes.note_matched(found[-1].position)
         return found[-1].position
+
+    def _newest(self, position: str | None) -> str | None:
+        try:
+            return self._wakes.last()
+        except StoreUnavailableError:
+            return position
+
+    def _after_a_step_back(self, position: str) -> str:
+        """`position`, unless the newest event is older: the clock was set back, and events would
+        be passed over for as long. Matching anew does no harm."""
+        newest = self._wakes.last()
+        is_back = newest != FROM_THE_START and _place(newest) < _place(position)
+        return FROM_THE_START if is_back else position
+
+
+def _place(position: str) -> tuple[int, int]:
+    at_ms, _, number = position.partition("-")
+    return int(at_ms), int(number or 0)

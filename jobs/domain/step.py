@@ -181,8 +181,9 @@ def _decide(progress: StepProgress, answer: Answer, now_ms: int) -> Decision:
             return _after_bounce(replace(progress, failures=0), retry_after_s, now_ms)
         case Pending(generation_id=generation_id):
             return _after_look(replace(progress, failures=0), generation_id, now_ms)
-        case Result(envelope=envelope):
-            return Finished(replace(progress, failures=0), envelope, _summary(envelope))
+        case Result(generation_id=generation_id, envelope=envelope):
+            progress = replace(progress, failures=0, generation_id=generation_id)
+            return Finished(progress, envelope, _summary(envelope))
         case Ended(code=code, message=message):
             return GaveUp(replace(progress, failures=0), code, message)
 
@@ -252,9 +253,10 @@ class RunLog:
     """The lines of one step in its run's log, each with its instant in ms (B33)."""
 
     lines: Sequence[tuple[int, str]] = ()
+    most: int = LOG_LINES_MAX
 
     def append(self, at_ms: int, text: str) -> tuple[tuple[int, str], ...]:
-        """The lines with `text` among them, at most 10 of at most 500 characters.
+        """The lines with `text` among them, at most `most` of at most 500 characters.
 
         What is there already is counted where it stands. Where all lines are taken, those
         before the newest make way: the first ones and the last one are always there.
@@ -265,9 +267,9 @@ class RunLog:
             if base == text:
                 again = (first_at_ms, f"{base} ({times + 1} times)")
                 return (*self.lines[:position], again, *self.lines[position + 1 :])
-        if len(self.lines) < LOG_LINES_MAX:
+        if len(self.lines) < self.most:
             return (*self.lines, (at_ms, text))
-        kept = self.lines[: LOG_LINES_MAX - 2]
+        kept = self.lines[: self.most - 2]
         return (*kept, (self.lines[-2][0], _LEFT_OUT), (at_ms, text))
 
 

@@ -18,7 +18,7 @@ from jobs.domain.errors import ErrorKind
 from jobs.domain.generation_codes import COPY, GenerationCode
 from jobs.domain.job import MAX_ATTEMPTS_LIMIT, Kind, NewJob
 from jobs.domain.states import Answer, State
-from jobs.domain.step import ACCEPTED_LINE, OnError
+from jobs.domain.step import ACCEPTED_LINE, LOG_LINES_MAX, OnError
 from jobs.domain.step_variables import VariableRow, emptied, rows_for
 from jobs.store import keys
 from jobs.store.connection import store_errors
@@ -295,6 +295,9 @@ def _view(
     state, run_at, created_at, finished_at, error_kind = job
     inputs = _inputs(texts[0])
     result = json.loads(texts[2] or "{}")
+    if state != (State.FAILED if "code" in fields else State.SUCCEEDED):
+        # What was decided is not how it ended: somebody cancelled it, or its worker died.
+        result = {}
     envelope = result.get("envelope") or {}
     code = _code(fields)
     if state == State.FAILED and code is None:
@@ -302,6 +305,10 @@ def _view(
         code = _OF_CODE.get(kind, GenerationCode.GATEWAY_UNAVAILABLE)
     goes_on = state == State.FAILED and inputs.on_error is OnError.CONTINUE
     left = emptied(inputs.rows, inputs.variables) if goes_on else inputs.variables
+    log = _log(texts[1], fields)
+    message = result.get("message") or (COPY[code] if code else None)
+    if state == State.FAILED and "decided" not in fields:
+        log = (*log[: LOG_LINES_MAX - 1], LogLine(int(finished_at or 0), f"{code}: {message}"))
     is_parked = state == State.QUEUED and run_at is not None and "generation_id" in fields
     return StepView(
         id=step_id,
@@ -313,8 +320,8 @@ def _view(
         fields=envelope.get("fields"),
         variables=result.get("variables", left),
         code=code,
-        message=result.get("message") or (COPY[code] if code else None),
-        log=_log(texts[1], fields),
+        message=message,
+        log=log,
         created_at_ms=int(created_at or 0),
         finished_at_ms=None if finished_at is None else int(finished_at),
         executions=_int(fields, "executions") or 0,

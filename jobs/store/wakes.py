@@ -11,6 +11,10 @@ from jobs.store import keys
 from jobs.store.connection import store_errors
 
 BATCH: Final = 100
+_LAST: Final = """
+local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+return newest[1] and newest[1][1] or '0-0'
+"""
 FROM_THE_START: Final = "0-0"
 
 
@@ -44,6 +48,11 @@ class Wakes:
         with store_errors():
             position = cast("str | None", self._redis.get(keys.WAKES_AT()))
         return position or FROM_THE_START
+
+    def last(self) -> str:
+        """The place of the newest event, whatever it holds; FROM_THE_START where there is none."""
+        with store_errors():
+            return str(self._redis.eval(_LAST, 1, keys.WAKES()))
 
     def note_matched(self, position: str) -> None:
         """Matched as far as `position`: who begins anew goes on from there."""

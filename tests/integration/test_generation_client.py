@@ -322,3 +322,35 @@ def test_a_connection_that_breaks_is_no_answer_and_the_next_call_goes_through(
 
     assert client.retrieve("7", HANDLE) == NoAnswer("the connection broke")
     assert client.retrieve("7", HANDLE) == Result(HANDLE, ENVELOPE)
+
+
+@pytest.mark.req("B30")
+@pytest.mark.parametrize("code", [408, 425])
+def test_a_4xx_that_says_nothing_about_the_request_is_no_answer(
+    server: OpenAIServer, client: HttpGenerationClient, code: int
+) -> None:
+    server.answer_next(answer({}, status=code), answer({}, status=code))
+    assert isinstance(client.submit(REQUEST), NoAnswer)
+    assert isinstance(client.retrieve("7", HANDLE), NoAnswer)
+
+
+@pytest.mark.req("B30")
+def test_an_answer_for_another_generation_is_none(
+    server: OpenAIServer, client: HttpGenerationClient
+) -> None:
+    other = "00000000-5f7e-4a43-9d0e-2f6c1f0a7b11"
+    server.answer_next(answer({**PENDING, "id": other}, status=202))
+    assert isinstance(client.retrieve("7", HANDLE), NoAnswer)
+
+
+@pytest.mark.req("B14", "B30")
+@pytest.mark.case("LLM-11")
+def test_a_result_can_be_stored_and_is_within_the_budget(
+    server: OpenAIServer, client: HttpGenerationClient
+) -> None:
+    odd = {"text": "a\ud800b\x00", "fields": {"subject": "x\udfff"}}
+    large = {"text": "x" * 4096, "fields": {}}
+    server.answer_next(answer({**SUCCEEDED, "result": odd}), answer({**SUCCEEDED, "result": large}))
+    replaced = {"text": "a\ufffdb\ufffd", "fields": {"subject": "x\ufffd"}}
+    assert client.retrieve("7", HANDLE) == Result(HANDLE, replaced)
+    assert client.retrieve("7", HANDLE) == UNREADABLE

@@ -10,11 +10,16 @@ import logging
 import secrets
 from typing import Final
 
-from jobs.domain.errors import ErrorKind, StoreUnavailableError
-from jobs.domain.generation_codes import GenerationCode
+from jobs.domain.errors import AttemptAbortedError, ErrorKind, StoreUnavailableError
+from jobs.domain.generation_codes import COPY, GenerationCode
 from jobs.domain.job import Attempt
-from jobs.domain.outcome import Completed, Failed, Outcome, Snooze
+from jobs.domain.outcome import Abandoned, Completed, Failed, Outcome, Snooze
+from jobs.domain.states import Answer as StoreAnswer
 from jobs.domain.step import (
+    ACCEPTED_LINE,
+    EXECUTIONS_MAX,
+    LOG_LINES_MAX,
+    POLL_MARKS_S,
     Again,
     Answer,
     Decision,
@@ -48,6 +53,14 @@ _KIND_OF_CODE: Final = {
 }
 
 
+LATE_AFTER_MS: Final = (POLL_MARKS_S[-1] + 60) * 1000
+"""So long after its acceptance a step is not looked at any more; the last poll may be late."""
+
+
+class _NotOursError(Exception):
+    """The step has ended, or another worker has it."""
+
+
 class StepHandler:
     """Runs executions of steps against `client`; safe to share between threads."""
 
@@ -67,6 +80,8 @@ class StepHandler:
             return self._execute(attempt)
         except StoreUnavailableError as error:
             return Snooze(error.reason, after_ms=STORE_PAUSE_MS)
+        except _NotOursError as error:
+            return Abandoned(str(error))
 
     def _execute(self, attempt: Attempt) -> Outcome:
         job = attempt.job
@@ -82,8 +97,8 @@ class StepHandler:
             generation_id=step.generation_id,
             accepted_at_ms=step.accepted_at_ms,
         )
-        decision = decide(progress, self._ask(attempt, step), step.now_ms)
-        self._steps.note(job.id, attempt.token, _note(step, decision))
+        decision = self._decide(attempt, step, progress)
+        self._write(attempt, _note(step, decision))
         match decision:
             case Park(until_ms=until_ms):
                 return Snooze(PARKED, after_ms=max(0, until_ms - step.now_ms))
@@ -94,6 +109,30 @@ class StepHandler:
             case GaveUp(code=code):
                 return _ended(code)
 
+    def _decide(self, attempt: Attempt, step: StoredStep, progress: StepProgress) -> Decision:
+        """What follows from the answer. A step that had all its executions, or whose five minutes
+        are over by far, asks no more: its workers died, or Redis was away (B27)."""
+        deadline_ms = (progress.accepted_at_ms or step.now_ms) + LATE_AFTER_MS
+        if progress.executions > EXECUTIONS_MAX or step.now_ms > deadline_ms:
+            code = GenerationCode.DEADLINE_EXCEEDED
+            return GaveUp(progress, code, COPY[code])
+        try:
+            return decide(progress, self._ask(attempt, step), step.now_ms)
+        except (StoreUnavailableError, AttemptAbortedError, _NotOursError):
+            raise
+        except Exception as error:
+            name = type(error).__name__
+            logger.error("step %s raised %s", attempt.job.id, name, exc_info=error)
+            code = GenerationCode.GATEWAY_UNAVAILABLE
+            return GaveUp(progress, code, COPY[code])
+
+    def _write(self, attempt: Attempt, note: StepNote) -> None:
+        """Note how far it came, or raise where it is somebody else's by now: nothing may be
+        submitted for a step that was cancelled or taken away."""
+        word = self._steps.note(attempt.job.id, attempt.token, note)
+        if word is not StoreAnswer.OK:
+            raise _NotOursError(word)
+
     def _ask(self, attempt: Attempt, step: StoredStep) -> Answer:
         job, inputs = attempt.job, step.inputs
         if step.generation_id is not None:
@@ -102,7 +141,7 @@ class StepHandler:
         if token is None:
             # Before anything is sent: a wake may come sooner than the answer to the submit.
             token = f"{job.id}.{secrets.token_urlsafe(24)}"
-            self._steps.note(job.id, attempt.token, StepNote(token=token))
+            self._write(attempt, StepNote(token=token))
         return self._client.submit(
             StepRequest(
                 team_id=job.team_id or "",
@@ -126,15 +165,19 @@ def _ended(code: GenerationCode | None) -> Outcome:
 
 def _note(step: StoredStep, decision: Decision) -> StepNote:
     progress = decision.progress
-    log = tuple((line.at_ms, line.text) for line in step.log)
-    lines = RunLog(log).append(step.now_ms, decision.line) if decision.line else log
+    accepted = progress.accepted_at_ms is not None
+    # The record tells of the acceptance: its line takes one of the ten.
+    most = LOG_LINES_MAX - 1 if accepted else LOG_LINES_MAX
+    log = tuple((line.at_ms, line.text) for line in step.log if line.text != ACCEPTED_LINE)
+    is_told = decision.line is not None and decision.line != ACCEPTED_LINE
+    lines = RunLog(log, most).append(step.now_ms, decision.line or "") if is_told else log
     return StepNote(
         bounces=_changed(step.bounces, progress.bounces),
         failures=_changed(step.failures, progress.failures),
         generation_id=progress.generation_id,
         accepted_at_ms=progress.accepted_at_ms,
         forget_token=progress.generation_id is not None and step.generation_id is None,
-        log=[LogLine(at_ms, text) for at_ms, text in lines] if decision.line else (),
+        log=[LogLine(at_ms, text) for at_ms, text in lines] if is_told else (),
         result=_result(step, decision),
     )
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 from redis import Redis
@@ -13,12 +11,11 @@ from redis import Redis
 from jobs import maintenance
 from jobs.domain.generation_codes import GenerationCode
 from jobs.domain.job import Kind
-from jobs.domain.outcome import Outcome
 from jobs.domain.step import OnError, Pending, StepRequest
 from jobs.runtime import Runtime
 from jobs.store import keys
 from jobs.store.flags import WORKFLOWS_LLM_ACTION, Flags
-from jobs.store.steps import NewStep, StepNote, StepView
+from jobs.store.steps import StepNote
 from jobs.store.wakes import Wakes
 from jobs.wake_matcher import WakeMatcher
 from jobs.worker.assembly import assemble
@@ -27,8 +24,8 @@ from jobs.worker.local_generations import LocalGenerationClient
 from tests.support.clock import start_scheduler
 from tests.support.factories import claim
 from tests.support.processes import Fleet
+from tests.support.step_execution import execute, matching, pass_time, submit, view_of
 from tests.support.stored_generations import open_to
-from tests.support.stored_steps import new_step
 from tests.support.waiting import wait_until
 
 SLOW = "[[mock delay=0.5]] Write to Ada."
@@ -46,52 +43,6 @@ def runner(runtime: Runtime) -> Iterator[AttemptRunner]:
     crew = assemble(runtime, concurrency=1)
     yield crew.runner
     crew.heartbeat.stop()
-
-
-def execute(runtime: Runtime, runner: AttemptRunner, kind: Kind) -> Outcome | None:
-    """Claim what is to be had and run what is of `kind`; the rest goes back."""
-    outcome = None
-    for attempt in claim(runtime.queue, 10, window_ms=90_000).attempts:
-        if attempt.job.kind is kind:
-            outcome = runner.run(attempt, runner.scope(attempt))
-        else:
-            runtime.queue.snooze(attempt.job.id, attempt.token, "not now", 0)
-    return outcome
-
-
-def submit(runtime: Runtime, **changes: object) -> NewStep:
-    new = new_step(**changes)
-    if runtime.steps.submit(new).ticket_wanted:
-        runtime.tickets.issue()
-    return new
-
-
-def view_of(runtime: Runtime, step_id: str) -> StepView:
-    view = runtime.steps.get(step_id, "1")
-    assert view is not None
-    return view
-
-
-def pass_time(redis: Redis, step_id: str, ms: int) -> None:
-    """As if so much time had passed since the step's generation was accepted."""
-    redis.hincrby(keys.STEP(step_id), "accepted_at", -ms)
-    due = redis.zscore(keys.SCHEDULED(), step_id)
-    assert due is not None, "the step is not parked"
-    redis.zadd(keys.SCHEDULED(), {step_id: due - ms})
-
-
-@contextmanager
-def matching(runtime: Runtime) -> Iterator[None]:
-    """A matcher of wakes in this process."""
-    stop = threading.Event()
-    matcher = WakeMatcher(Wakes(runtime.redis), runtime.steps, runtime.tickets.issue)
-    thread = threading.Thread(target=matcher.run, args=(stop,), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(5)
 
 
 @pytest.mark.req("B25", "B26", "B33")
@@ -289,7 +240,9 @@ def test_a_worker_that_dies_after_the_submit_leaves_one_generation_and_one_waite
 def test_the_whole_of_it_by_processes_with_a_worker_killed_and_the_clock_restarted(
     redis: Redis, runtime: Runtime, ships: Fleet
 ) -> None:
-    settings = {"extraction_model": "mock-1", "generations_per_minute": 100_000}
+    # Slots of a killed worker's calls are held for two minutes.
+    slots = {"generation_slots": 100, "generation_slots_per_team": 100}
+    settings = {"extraction_model": "mock-1", "generations_per_minute": 100_000, **slots}
     lease = {"heartbeat_interval_s": 1, "lease_window_s": 2, "sweep_interval_s": 1}
     clock = start_scheduler(ships, redis, **settings, **lease)
     doomed = ships.thread_worker(redis, **settings, **lease)

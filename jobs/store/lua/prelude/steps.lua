@@ -14,6 +14,7 @@ end
 
 -- end_step: it can be read for a while.
 local function end_step(job)
+  call('HDEL', K.step(job.id), 'token')
   for _, key in ipairs({K.step, K.step_inputs, K.step_log, K.step_result}) do
     call('PEXPIRE', key(job.id), STEP_TTL_MS)
   end
