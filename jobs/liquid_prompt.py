@@ -21,6 +21,7 @@ from liquid.exceptions import (
 )
 
 from jobs.domain.errors import GenqueueError
+from jobs.domain.step import TEMPLATE_MAX_BYTES
 from jobs.domain.storable_text import storable
 from jobs.liquid_bounds import (
     OUTPUT_MAX_BYTES,
@@ -33,7 +34,6 @@ from jobs.liquid_bounds import (
     prepared,
 )
 
-TEMPLATE_MAX_BYTES: Final = 64 * 1024
 TAG_MAX_CHARS: Final = 2_000
 SPACES_IN_TAG_MAX: Final = 100
 MESSAGE_MAX_CHARS: Final = 200

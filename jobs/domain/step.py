@@ -23,6 +23,8 @@ BOUNCES_MAX: Final = 10
 RETRY_PAUSES_S: Final = (2, 4, 8)
 """Seconds of pause after the first, second and third transport failure in a row (B30)."""
 
+TEMPLATE_MAX_BYTES: Final = 64 * 1024
+
 LOG_LINES_MAX: Final = 10
 LOG_LINE_MAX_CHARS: Final = 500
 

@@ -10,9 +10,8 @@ from marshmallow import Schema, ValidationError, fields, post_load, validate, va
 from jobs.domain.canonical_json import canonical_json
 from jobs.domain.generation_codes import COPY
 from jobs.domain.states import State
-from jobs.domain.step import OnError, StepMode
+from jobs.domain.step import TEMPLATE_MAX_BYTES, OnError, StepMode
 from jobs.domain.step_variables import VariableRow
-from jobs.liquid_prompt import TEMPLATE_MAX_BYTES
 from jobs.store.steps import PARKED, StepView
 from service.preview import FAILED, SUCCEEDED, TIMED_OUT, Trial
 from service.schemas.fields import (

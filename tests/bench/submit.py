@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import requests
+
 from jobs.runtime import Runtime
 from jobs.store import keys
-from service.stack.free_port import free_port, is_free
+from service.stack.free_port import free_port
 from service.stack.supervisor import process_table
 from tests.bench.counting_proxy import CountingProxy, proxied
 from tests.bench.figures import Figure, at_most, noted, percentile
@@ -115,11 +117,16 @@ def _serve(stage: Stage, app: str, redis_url: str) -> int:
     assert command[0] == sys.executable
 
     def serves() -> bool:
+        """Whether a worker answers: the socket listens long before its application is loaded."""
         if gunicorn.process.poll() is not None:
             raise RuntimeError(f"gunicorn ended: {gunicorn.log.read_text()[-2000:]}")
-        return not is_free(port)
+        try:
+            requests.get(f"http://127.0.0.1:{port}/healthz", timeout=5)
+        except requests.RequestException:
+            return False
+        return True
 
-    wait_for(serves, 30, "gunicorn to listen")
+    wait_for(serves, 30, "gunicorn to answer")
     return port
 
 

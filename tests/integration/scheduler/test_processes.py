@@ -132,7 +132,7 @@ def test_a_foreign_scheduler_on_the_same_redis_and_ours_leave_each_other_alone(
 
     theirs = ships.start((*FOREIGN, redis_url))
     foreign_queue = RqQueue("foreign", connection=raw)
-    wait_until(lambda: len(foreign_queue) >= 2, 15, "the foreign job is queued twice")
+    wait_until(lambda: len(foreign_queue) >= 2, 40, "the foreign job is queued twice")
 
     wait_for_ticks(redis, within_s=5, more=3, process=ours)
     assert theirs.is_running
