@@ -89,9 +89,9 @@ def _start(stage: Stage, server: RedisServer, *, with_clock: bool) -> Runtime:
     environment = {"REDIS_URL": server.url, **EVERYTHING}
     for _ in range(PROCESSES):
         stage.python("worker", ("-m", "service.cli", "worker"), environment)
-    if with_clock:
-        stage.python("scheduler", ("-m", "scheduler"), environment)
     wait_registered(runtime.redis, PROCESSES)
+    if with_clock:  # whose worker of ticks registers as well
+        stage.python("scheduler", ("-m", "scheduler"), environment)
     return runtime
 
 
