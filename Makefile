@@ -30,7 +30,7 @@ check: $(VENV)/test.stamp ## Run what CI runs: format, lint, types, imports, tes
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 	$(VENV)/bin/lint-imports
-	$(PYTHON) -m pytest -n $(TESTS_AT_ONCE) || \
+	$(MAKE) --no-print-directory test || \
 	    $(PYTHON) -m pytest --last-failed --last-failed-no-failures none
 
 format: $(VENV)/test.stamp ## Format the code and mend what the linter can mend

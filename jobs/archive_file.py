@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from jobs.domain.canonical_json import compact_json
 from jobs.domain.errors import GenqueueError
 from jobs.store.dossiers import Dossier, Dossiers, StoredText
 from jobs.store.records import Records
@@ -228,7 +229,7 @@ def line_of(dossier: Dossier) -> bytes:
             _row(row, ("at_ms", "verb", "job_id", "attempt", "detail")) for row in dossier.audit
         ],
     }
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = compact_json(value)
     return text.encode("utf-8") + b"\n"
 
 

@@ -27,6 +27,7 @@ from jobs.store.scripts import Scripts, SlotCaps
 from jobs.store.stats import Stats
 from jobs.store.steps import Steps
 from jobs.store.upkeep import Upkeep
+from jobs.store.wakes import Wakes
 from jobs.tickets import ISSUE_SOCKET_TIMEOUT_S, Tickets, connect_rq
 
 
@@ -47,6 +48,7 @@ class Runtime:
     generations: Generations
     intake: Intake
     steps: Steps
+    wakes: Wakes
     credits: Credits
     credentials: Credentials
     tickets: Tickets
@@ -91,11 +93,12 @@ def build(settings: Settings | None = None) -> Runtime:
         events=Events(redis),
         modes=Modes(redis),
         steps=Steps(redis, scripts, queue, ticket_cap=settings.ticket_cap),
+        wakes=Wakes(redis, scripts),
         upkeep=Upkeep(scripts, ticket_cap=settings.ticket_cap),
         stats=Stats(redis),
         generations=generations,
         intake=Intake(generations, models, providers, extraction_model=settings.extraction_model),
-        credits=Credits(redis),
+        credits=Credits(redis, scripts),
         credentials=Credentials(redis),
         tickets=Tickets(hasty_redis, settings.queue_name),
         failed_tickets=FailedTickets(hasty_redis, settings.queue_name, Mirror(redis)),

@@ -21,7 +21,6 @@ from jobs.domain.errors import SettingsInvalidError
 from jobs.runtime import Runtime, build
 from jobs.store.scripts import Scripts
 from jobs.store.ticks import TickLog, Ticks
-from jobs.store.wakes import Wakes
 from jobs.tickets import connect_rq
 from jobs.wake_matcher import WakeMatcher
 from scheduler.clock import TickScheduler
@@ -56,7 +55,7 @@ def run(runtime: Runtime) -> int:
     redis = connect_rq(settings.redis_url, socket_timeout_s=SOCKET_TIMEOUT_S)
     clock = TickScheduler(ticks(settings), redis, queue_name, log, Ticks(runtime.redis))
     worker = TickWorker(queue_name, redis, log)
-    matcher = WakeMatcher(Wakes(runtime.redis), runtime.steps, runtime.tickets.issue)
+    matcher = WakeMatcher(runtime.wakes, runtime.steps, runtime.tickets.issue)
     stop, asked = threading.Event(), StopAsked()
     # Daemons: a part that hangs must not keep the process.
     parts = [

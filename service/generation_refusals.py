@@ -14,6 +14,19 @@ from service.openapi import RETRY_AFTER, Blueprint, Decorator, View
 from service.problems import Problem
 from service.schemas.generations import RefusedSchema
 
+READ_REFUSALS: Final = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+SUBMIT_REFUSALS: Final = (
+    *READ_REFUSALS,
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.TOO_MANY_REQUESTS,
+)
 _WAITS: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _CODES: Final[Mapping[str, str]] = {"malformed-body": "invalid_request"}
 """Codes that are not the slug of the problem in another spelling."""

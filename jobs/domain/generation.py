@@ -13,11 +13,11 @@ from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from jobs.domain.canonical_json import compact_json
 from jobs.domain.errors import AttemptError, ErrorKind, Fault
 from jobs.domain.generation_codes import GenerationCode
 from jobs.domain.generation_prompts import (
     PassPrompt,
-    compact_json,
     extraction_prompt,
     extraction_schema,
     parse_extraction,

@@ -7,13 +7,13 @@ as what went into it, so the text is data here, between two lines that nothing i
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from jobs.domain.canonical_json import compact_json
 from jobs.domain.errors import Fault
 from jobs.domain.storable_text import storable
 from jobs.domain.strict_json import parse_strict
@@ -151,11 +151,6 @@ def collapsed(text: str) -> str:
     what can't be sent is U+FFFD (B16)."""
     spaced = "".join(" " if _is_blank(char) else char for char in text)
     return storable(" ".join(spaced.split()))
-
-
-def compact_json(value: object) -> str:
-    """`value` as JSON without spaces, in characters, not escapes (B14)."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _is_blank(char: str) -> bool:

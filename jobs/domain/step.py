@@ -11,12 +11,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from jobs.domain.generation_codes import COPY, GenerationCode
 
 POLL_MARKS_S: Final = (60, 180, 300)
 """Seconds after acceptance at which a step looks by itself (B27); the last one ends it."""
+
+LATE_BY_S: Final = 60
+"""So much later than its last mark a poll may come."""
 
 EXECUTIONS_MAX: Final = 20
 BOUNCES_MAX: Final = 10
@@ -26,6 +29,8 @@ RETRY_PAUSES_S: Final = (2, 4, 8)
 TEMPLATE_MAX_BYTES: Final = 64 * 1024
 
 LOG_LINES_MAX: Final = 10
+"""Of one step, its acceptance included, which `accepted_at_ms` tells and no stored line."""
+
 LOG_LINE_MAX_CHARS: Final = 500
 
 THROTTLED: Final = "throttled"
@@ -33,6 +38,7 @@ NO_ANSWER: Final = "no answer"
 
 ACCEPTED_LINE: Final = "The prompt is submitted; waiting for the text."
 
+_STORED_LINES_MAX: Final = LOG_LINES_MAX - 1
 _TIMES: Final = re.compile(r"(.*) \((\d{1,9}) times\)", re.DOTALL)
 _LEFT_OUT: Final = "Lines are left out here."
 
@@ -125,7 +131,7 @@ class Park:
 
     progress: StepProgress
     until_ms: int
-    line: str | None = None
+    line: ClassVar[None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,20 @@ class GaveUp:
 
 
 Decision = Park | Again | Finished | GaveUp
+
+
+def overdue(progress: StepProgress, now_ms: int) -> GaveUp | None:
+    """The end of a step that must not ask any more, before it does: its workers died too often,
+    or nobody could look at it until long after its last poll (B27)."""
+    accepted_at_ms = now_ms if progress.accepted_at_ms is None else progress.accepted_at_ms
+    is_late = now_ms > accepted_at_ms + (POLL_MARKS_S[-1] + LATE_BY_S) * 1000
+    return _out_of_time(progress) if is_late or progress.executions > EXECUTIONS_MAX else None
+
+
+def broken(progress: StepProgress) -> GaveUp:
+    """The end of a step whose execution broke in a way that nobody expected."""
+    code = GenerationCode.GATEWAY_UNAVAILABLE
+    return GaveUp(progress, code, COPY[code])
 
 
 def decide(progress: StepProgress, answer: Answer, now_ms: int) -> Decision:
@@ -226,17 +246,15 @@ def _after_bounce(progress: StepProgress, retry_after_s: float, now_ms: int) -> 
 
 def _after_look(progress: StepProgress, generation_id: str, now_ms: int) -> Decision:
     accepted_at_ms = progress.accepted_at_ms
-    line = None
     if accepted_at_ms is None:
         accepted_at_ms = now_ms
-        line = ACCEPTED_LINE
     # A clock that was set back would else park the step for as long as it was set back.
     accepted_at_ms = min(accepted_at_ms, now_ms)
     progress = replace(progress, generation_id=generation_id, accepted_at_ms=accepted_at_ms)
     for mark_s in POLL_MARKS_S:
         until_ms = accepted_at_ms + mark_s * 1000
         if until_ms > now_ms:
-            return Park(progress, until_ms, line)
+            return Park(progress, until_ms)
     return _out_of_time(progress)
 
 
@@ -252,13 +270,13 @@ def _summary(envelope: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunLog:
-    """The lines of one step in its run's log, each with its instant in ms (B33)."""
+    """The lines of one step in its run's log but that of its acceptance, each with its instant
+    in ms (B33)."""
 
     lines: Sequence[tuple[int, str]] = ()
-    most: int = LOG_LINES_MAX
 
     def append(self, at_ms: int, text: str) -> tuple[tuple[int, str], ...]:
-        """The lines with `text` among them, at most `most` of at most 500 characters.
+        """The lines with `text` among them, at most 9 of at most 500 characters.
 
         What is there already is counted where it stands. Where all lines are taken, those
         before the newest make way: the first ones and the last one are always there.
@@ -269,9 +287,9 @@ class RunLog:
             if base == text:
                 again = (first_at_ms, f"{base} ({times + 1} times)")
                 return (*self.lines[:position], again, *self.lines[position + 1 :])
-        if len(self.lines) < self.most:
+        if len(self.lines) < _STORED_LINES_MAX:
             return (*self.lines, (at_ms, text))
-        kept = self.lines[: self.most - 2]
+        kept = self.lines[: _STORED_LINES_MAX - 2]
         return (*kept, (self.lines[-2][0], _LEFT_OUT), (at_ms, text))
 
 

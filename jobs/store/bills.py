@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from jobs.domain.billing import Bill, BilledCall, Payer, usage_event
+from jobs.domain.canonical_json import compact_json
 from jobs.domain.job import Job
 
 
@@ -38,7 +38,7 @@ def bill_text(job: Job, bill: Bill | None, *, is_captured: bool) -> str:
         return ""
     head = f"{bill.spent_usd_micros}|{bill.unsettled_usd_micros}|{int(is_captured)}"
     rows = [
-        f"{_json(_usage(call))}\t{_json(event)}"
+        f"{compact_json(_usage(call))}\t{compact_json(event)}"
         for call, event in zip(bill.calls, events_of(job, bill), strict=True)
     ]
     return "\n".join([head, *rows])
@@ -60,7 +60,3 @@ def _usage(call: BilledCall) -> Mapping[str, Any]:
         "pass": call.pass_number,
         "error": call.error or None,
     }
-
-
-def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)

@@ -11,7 +11,8 @@ from jobs.domain.job import Job, Kind, Transition
 from jobs.domain.states import State, Verb
 
 
-def _int(fields: Mapping[str, str], name: str) -> int | None:
+def whole(fields: Mapping[str, str], name: str) -> int | None:
+    """A number of a hash, None where it has none."""
     value = fields.get(name)
     return int(value) if value else None
 
@@ -38,12 +39,12 @@ def job_from_fields(
         created_at_ms=int(fields["created_at"]),
         updated_at_ms=int(fields["updated_at"]),
         worker_claim=fields.get("worker_claim"),
-        claimed_at_ms=_int(fields, "claimed_at"),
-        started_at_ms=_int(fields, "started_at"),
-        running_heartbeat_at_ms=_int(fields, "running_heartbeat_at"),
-        finished_at_ms=_int(fields, "finished_at"),
-        run_at_ms=_int(fields, "run_at"),
-        scheduled_for_ms=_int(fields, "scheduled_for"),
+        claimed_at_ms=whole(fields, "claimed_at"),
+        started_at_ms=whole(fields, "started_at"),
+        running_heartbeat_at_ms=whole(fields, "running_heartbeat_at"),
+        finished_at_ms=whole(fields, "finished_at"),
+        run_at_ms=whole(fields, "run_at"),
+        scheduled_for_ms=whole(fields, "scheduled_for"),
         depends_on=fields.get("depends_on"),
         response_id=fields.get("response_id"),
         error_kind=ErrorKind(kind) if kind else None,
@@ -53,7 +54,7 @@ def job_from_fields(
         root_id=fields.get("root_id", job_id),
         outcome=State(fields["outcome"]) if "outcome" in fields else None,
         team_id=fields.get("team_id"),
-        reserved_usd_micros=_int(fields, "reserved"),
+        reserved_usd_micros=whole(fields, "reserved"),
     )
 
 
@@ -103,8 +104,8 @@ def response_from_fields(response_id: str, fields: Mapping[str, str], text: str 
         model=fields["model"],
         provider_request_id=fields.get("provider_request_id"),
         finish_reason=fields["finish_reason"],
-        usage=Usage(_int(fields, "prompt_tokens"), _int(fields, "completion_tokens")),
-        cost_usd_micros=_int(fields, "cost_usd_micros"),
+        usage=Usage(whole(fields, "prompt_tokens"), whole(fields, "completion_tokens")),
+        cost_usd_micros=whole(fields, "cost_usd_micros"),
         source_refs=tuple(json.loads(fields["source_refs"])),
         truth_class=fields["truth_class"],
         state_class=fields["state_class"],

@@ -5,38 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from redis import Redis
 
 from jobs.store import keys
 from jobs.store.connection import store_errors
-
-# Sent twice, it raises once: the second time the cap is no longer what it was.
-_RAISE: Final = """
-local cap = redis.call('HGET', KEYS[1], 'cap') or ''
-if cap ~= ARGV[1] then return cap == ARGV[2] and 1 or 0 end
-redis.call('HSET', KEYS[1], 'cap', ARGV[2])
-return 1
-"""
-# A late booking sees by `written_off` that its unsettled amount is gone already.
-_WRITE_OFF: Final = """
-local held = redis.call('HGET', KEYS[1], 'unsettled') or '0'
-redis.call('HSET', KEYS[1], 'unsettled', '0')
-redis.call('HINCRBY', KEYS[1], 'written_off', 1)
-local t = redis.call('TIME')
-local at = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
-for n = 2, #KEYS, 2 do
-  local own = redis.call('HGET', KEYS[n], 'unsettled') or '0'
-  if own ~= '0' then
-    redis.call('HSET', KEYS[n], 'unsettled', '0')
-    local told = '{"team_id":"' .. ARGV[n / 2] .. '","usd_micros":' .. own .. '}}'
-    redis.call('LPUSH', KEYS[n + 1],
-      at .. '|{"event":"credits_written_off","properties":' .. told)
-  end
-end
-return tonumber(held)
-"""
+from jobs.store.scripts import Scripts
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +44,9 @@ class Credits:
     """The scripts of a generation's life move credits; operators set the cap. All raise
     StoreUnavailableError."""
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
+        self._scripts = scripts
 
     def set_cap(self, org_id: str, cap_usd_micros: int | None) -> None:
         """Let an org spend so much in all, what it spent so far included; None takes the cap
@@ -83,22 +59,16 @@ class Credits:
 
     def add(self, org_id: str, usd_micros: int) -> None:
         """Raise the cap."""
-        key = keys.CREDITS(org_id)
-        with store_errors():
-            while True:
-                cap = cast("str | None", self._redis.hget(key, "cap")) or ""
-                raised = str(int(cap or 0) + usd_micros)
-                if self._redis.eval(_RAISE, 1, key, cap, raised):
-                    return
+        while True:
+            cap = self.of_org(org_id).cap_usd_micros
+            raised = (cap or 0) + usd_micros
+            if self._scripts.run("raise_cap", org_id=org_id, before=cap, after=raised):
+                return
 
     def write_off(self, org_id: str, team_ids: Sequence[str] = ()) -> int:
         """Count what is unsettled of an org and of these teams of it as not spent; each team's
         ledger gets a row. Answers how much that was."""
-        places = [keys.CREDITS(org_id)]
-        for team_id in team_ids:
-            places += [keys.TEAM_CREDITS(team_id), keys.CREDITS_LEDGER(team_id)]
-        with store_errors():
-            return int(self._redis.eval(_WRITE_OFF, len(places), *places, *team_ids))
+        return int(self._scripts.run("write_off", org_id=org_id, team_ids=list(team_ids)))
 
     def of_org(self, org_id: str) -> CreditBalance:
         """The balance of an org."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from redis import Redis
 
+from jobs.domain.canonical_json import compact_json
 from jobs.domain.errors import (
     FeatureUnavailableError,
     GenerationMissingError,
@@ -74,7 +75,7 @@ class Generations:
             target=new.target,
             second_target=new.second_target,
             text=new.prompt_text,
-            options=json.dumps(new.options, separators=(",", ":"), ensure_ascii=False),
+            options=compact_json(new.options),
             digest=new.digest,
             wake_token=new.wake_token,
             flag=self._flag,
@@ -112,6 +113,18 @@ class Generations:
         if not fields and (owner, kind, finished_at) == (team_id, Kind.GENERATION, None):
             return GenerationView(generation_id, team_id, PENDING)
         raise GenerationMissingError(generation_id)
+
+    def codes_of(self, generation_ids: Sequence[str]) -> dict[str, str]:
+        """The codes (B6) of those that failed and whose records are still there, by their ids,
+        in one round trip; for operators, whatever the team."""
+        if not generation_ids:
+            return {}
+        with store_errors():
+            pipe = self._redis.pipeline(transaction=False)
+            for generation_id in generation_ids:
+                pipe.hget(keys.GENERATION(generation_id), "code")
+            codes = cast("list[str | None]", pipe.execute())
+        return {id_: code for id_, code in zip(generation_ids, codes, strict=True) if code}
 
 
 def _view(generation_id: str, fields: Mapping[str, str]) -> GenerationView:

@@ -87,7 +87,7 @@ SEQ = Key("seq", "seq", "string", "number of the last event; also a job's place"
 TURN = Key("turn", "turn", "string", "number of the last turn given to a lane", "never")
 SWEPT_AT = Key("swept_at", "swept_at", "string", "ms of the last reclaim sweep", "never")
 CLAIMED_AT = Key(
-    "claimed_at", "claimed_at", "string", "ms of the last claim that found work", "never"
+    "claimed_at", "claimed_at", "string", "ms of the last claim that found lanes", "never"
 )
 
 JOB = Key("job", "job:%s", "hash", "the record, fields of at most 64 bytes", "archive")

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from jobs.domain.canonical_json import compact_json
 from jobs.domain.entities import Response
 from jobs.domain.errors import (
     ErrorKind,
@@ -35,10 +36,6 @@ MESSAGE_MAX: Final = 1000
 REASON_MAX: Final = 120
 
 
-def _json(value: Mapping[str, Any] | Sequence[Any]) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
 def _usage(response: Response) -> dict[str, Any]:
     return {
         "prompt_tokens": response.usage.prompt_tokens,
@@ -51,7 +48,7 @@ def _usage(response: Response) -> dict[str, Any]:
 
 
 def _optional_json(value: Mapping[str, Any]) -> str:
-    return _json(value) if value else ""
+    return compact_json(value) if value else ""
 
 
 def _kept(text: str, most: int) -> str:
@@ -163,8 +160,8 @@ class Queue:
             token=token,
             response_id=response.id,
             text=response.text,
-            source_refs=_json(response.source_refs),
-            ledger=_json(usage),
+            source_refs=compact_json(response.source_refs),
+            ledger=compact_json(usage),
             envelope="",
             bill="",
             ticket_cap=self._ticket_cap,
@@ -205,7 +202,7 @@ class Queue:
             id=job_id,
             attempt=attempt,
             response_id=response.id,
-            ledger=_json(_usage(response)),
+            ledger=compact_json(_usage(response)),
             bill="",
             token="",
             team_id="",

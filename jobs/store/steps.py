@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 from redis import Redis
 
+from jobs.domain.canonical_json import compact_json
 from jobs.domain.errors import ErrorKind
 from jobs.domain.generation_codes import COPY, GenerationCode
 from jobs.domain.job import MAX_ATTEMPTS_LIMIT, Kind, NewJob
@@ -21,6 +22,7 @@ from jobs.domain.states import Answer, State
 from jobs.domain.step import ACCEPTED_LINE, LOG_LINES_MAX, OnError
 from jobs.domain.step_variables import VariableRow, emptied, rows_for
 from jobs.store import keys
+from jobs.store.codec import whole
 from jobs.store.connection import store_errors
 from jobs.store.queue import Queue
 from jobs.store.scripts import Scripts
@@ -217,13 +219,13 @@ class Steps:
             return None
         return StoredStep(
             inputs=_inputs(inputs),
-            executions=_int(fields, "executions") or 0,
-            bounces=_int(fields, "bounces") or 0,
-            failures=_int(fields, "failures") or 0,
+            executions=whole(fields, "executions") or 0,
+            bounces=whole(fields, "bounces") or 0,
+            failures=whole(fields, "failures") or 0,
             generation_id=fields.get("generation_id"),
-            accepted_at_ms=_int(fields, "accepted_at"),
+            accepted_at_ms=whole(fields, "accepted_at"),
             token=fields.get("token"),
-            log=_log(log, fields),
+            log=_lines(log),
             is_decided="decided" in fields,
             code=_code(fields),
             now_ms=seconds * 1000 + micros // 1000,
@@ -245,8 +247,8 @@ class Steps:
             "note_step",
             id=step_id,
             token=lease,
-            log=_stored_log(note.log),
-            result=_json(note.result.stored()) if note.result else "",
+            log=compact_json([[line.at_ms, line.text] for line in note.log]) if note.log else "",
+            result=compact_json(note.result.stored()) if note.result else "",
             fields=[x for name, v in values.items() if v is not None for x in (name, v)],
         )
         return Answer(word)
@@ -324,7 +326,7 @@ def _view(
         log=log,
         created_at_ms=int(created_at or 0),
         finished_at_ms=None if finished_at is None else int(finished_at),
-        executions=_int(fields, "executions") or 0,
+        executions=whole(fields, "executions") or 0,
     )
 
 
@@ -368,29 +370,17 @@ def _is_id(text: str) -> bool:
         return False
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def _int(fields: Mapping[str, str], name: str) -> int | None:
-    value = fields.get(name)
-    return None if value is None else int(value)
-
-
 def _code(fields: Mapping[str, str]) -> GenerationCode | None:
     return GenerationCode(fields["code"]) if "code" in fields else None
 
 
+def _lines(text: str | None) -> tuple[LogLine, ...]:
+    return tuple(LogLine(at_ms, line) for at_ms, line in json.loads(text or "[]"))
+
+
 def _log(text: str | None, fields: Mapping[str, str]) -> tuple[LogLine, ...]:
-    """The lines in their order; that of the acceptance is told by the record, since all parked
+    """All lines in their order; that of the acceptance is told by the record, since all parked
     steps have it and most have no other."""
-    lines = [LogLine(at_ms, line) for at_ms, line in json.loads(text or "[]")]
-    accepted_at_ms = _int(fields, "accepted_at")
-    if accepted_at_ms is not None:
-        lines.append(LogLine(accepted_at_ms, ACCEPTED_LINE))
-    return tuple(sorted(lines, key=lambda line: line.at_ms))
-
-
-def _stored_log(log: Sequence[LogLine]) -> str:
-    lines = [[line.at_ms, line.text] for line in log if line.text != ACCEPTED_LINE]
-    return _json(lines) if lines else ""
+    accepted_at_ms = whole(fields, "accepted_at")
+    own = () if accepted_at_ms is None else (LogLine(accepted_at_ms, ACCEPTED_LINE),)
+    return tuple(sorted((*_lines(text), *own), key=lambda line: line.at_ms))

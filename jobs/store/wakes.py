@@ -9,12 +9,9 @@ from redis import Redis
 
 from jobs.store import keys
 from jobs.store.connection import store_errors
+from jobs.store.scripts import Scripts
 
 BATCH: Final = 100
-_LAST: Final = """
-local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
-return newest[1] and newest[1][1] or '0-0'
-"""
 FROM_THE_START: Final = "0-0"
 
 
@@ -30,8 +27,9 @@ class Wake:
 class Wakes:
     """Reads the stream `{gq}:wakes`. All raise StoreUnavailableError."""
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
+        self._scripts = scripts
 
     def after(self, position: str, wait_ms: int) -> list[Wake]:
         """Up to 100 events after `position`, oldest first; waits up to `wait_ms` for one."""
@@ -51,8 +49,7 @@ class Wakes:
 
     def last(self) -> str:
         """The place of the newest event, whatever it holds; FROM_THE_START where there is none."""
-        with store_errors():
-            return str(self._redis.eval(_LAST, 1, keys.WAKES()))
+        return str(self._scripts.run("last_wake"))
 
     def note_matched(self, position: str) -> None:
         """Matched as far as `position`: who begins anew goes on from there."""

@@ -17,7 +17,7 @@ from jobs.domain.errors import (
     ErrorKind,
     StoreUnavailableError,
 )
-from jobs.domain.job import Attempt, Kind
+from jobs.domain.job import Attempt, Job, Kind
 from jobs.domain.outcome import (
     Abandoned,
     Completed,
@@ -62,6 +62,14 @@ def aborted(scope: AbortScope, bill: Bill | None = None) -> Snooze | Abandoned:
     if scope.reason == SHUTDOWN:
         return Snooze(SHUTDOWN, after_ms=0, bill=bill)
     return Abandoned(scope.reason, bill=bill)
+
+
+def surprise(job: Job, error: Exception) -> AttemptError:
+    """The failure of an attempt by something that nobody expected, which is logged. Its text may
+    hold the prompt or a key: jobs.logs shows its class and stack, the record only its class."""
+    name = type(error).__name__
+    logger.error("attempt of job %s raised %s", job.id, name, exc_info=error)
+    return AttemptError(ErrorKind.UNKNOWN, f"unexpected {name}")
 
 
 class AttemptRunner:
@@ -131,11 +139,7 @@ class AttemptRunner:
         except AttemptError as error:
             failure = error
         except Exception as error:
-            # The text of a surprise may hold the prompt or a key: jobs.logs shows its class and
-            # stack, and the record only its class.
-            name = type(error).__name__
-            logger.error("attempt of job %s raised %s", job.id, name, exc_info=error)
-            failure = AttemptError(ErrorKind.UNKNOWN, f"unexpected {name}")
+            failure = surprise(job, error)
         return decide(failure, job.attempt, job.max_attempts, self._jitter, job.target)
 
     def _settle(self, attempt: Attempt, outcome: Outcome) -> Settled | None:

@@ -10,10 +10,10 @@ from flask import url_for
 from jobs import logs
 from jobs.domain.errors import GenerationMissingError
 from jobs.generation_intake import GenerationSubmission
-from jobs.store.generations import GenerationView
+from jobs.store.generations import PENDING, GenerationView
 from service.auth import require_team
 from service.context import current_identity, current_runtime
-from service.generation_refusals import refusal_response, refuses
+from service.generation_refusals import READ_REFUSALS, SUBMIT_REFUSALS, refusal_response, refuses
 from service.generation_submission import accept_generation
 from service.openapi import TEAM_SCHEME, Blueprint
 from service.problems import tell_errors
@@ -59,17 +59,7 @@ _LINKS: Final = {
 @blueprint.takes(GenerationRequestSchema, example=_EXAMPLE)
 @blueprint.answers(HTTPStatus.ACCEPTED, GenerationSchema, headers=_HEADERS)
 @blueprint.also_answers(HTTPStatus.OK, GenerationSchema)
-@refuses(
-    blueprint,
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-)
+@refuses(blueprint, *SUBMIT_REFUSALS)
 def submit_generation(submission: GenerationSubmission, team_id: str) -> Answer:
     """Generate a text, and extract fields from it.
 
@@ -88,7 +78,7 @@ def submit_generation(submission: GenerationSubmission, team_id: str) -> Answer:
 @blueprint.documents(operationId="getGeneration", security=_SECURITY)
 @blueprint.answers(HTTPStatus.OK, GenerationSchema)
 @blueprint.also_answers(HTTPStatus.ACCEPTED, GenerationSchema, headers=_HEADERS)
-@refuses(blueprint, HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
+@refuses(blueprint, *READ_REFUSALS)
 def get_generation(team_id: str, generation_id: str) -> Answer:
     """Collect a generation.
 
@@ -104,7 +94,7 @@ def get_generation(team_id: str, generation_id: str) -> Answer:
 
 
 def _answer(view: GenerationView) -> Answer:
-    if view.status != "pending":
+    if view.status != PENDING:
         return view, HTTPStatus.OK, {}
     location = url_for("generations.get_generation", team_id=view.team_id, generation_id=view.id)
     return view, HTTPStatus.ACCEPTED, {"Location": location}

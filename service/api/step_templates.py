@@ -9,7 +9,7 @@ from werkzeug.exceptions import NotFound
 
 from service.auth import require_team
 from service.context import current_runtime
-from service.generation_refusals import refuses
+from service.generation_refusals import READ_REFUSALS, refuses
 from service.openapi import TEAM_SCHEME, Blueprint
 from service.problems import tell_errors
 from service.schemas.steps import StepTemplateSchema
@@ -29,7 +29,7 @@ tell_errors(blueprint, refusals_of("template"))
 @blueprint.route("/<string:template_id>/", methods=["GET"], strict_slashes=False)
 @blueprint.documents(operationId="getStepTemplate", security=[{TEAM_SCHEME: []}])
 @blueprint.answers(HTTPStatus.OK, StepTemplateSchema)
-@refuses(blueprint, HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
+@refuses(blueprint, *READ_REFUSALS)
 def get_step_template(team_id: str, template_id: str) -> dict[str, Any]:
     """Read a template of a step: its inputs in the panel's order, and what a new step starts
     with. There is one, `template-workflow-llm`."""

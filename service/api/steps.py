@@ -14,7 +14,7 @@ from jobs.store.steps import StepView
 from service.auth import require_team
 from service.client_socket import ClientSocket
 from service.context import current_fanout, current_identity, current_runtime
-from service.generation_refusals import refuses
+from service.generation_refusals import READ_REFUSALS, SUBMIT_REFUSALS, refuses
 from service.openapi import TEAM_SCHEME, Blueprint
 from service.preview import Trial, mock, preview
 from service.problems import tell_errors
@@ -71,17 +71,7 @@ _LINKS: Final = {
 @blueprint.takes(StepRequestSchema, example=_EXAMPLE)
 @blueprint.answers(HTTPStatus.ACCEPTED, StepSchema, headers=_HEADERS)
 @blueprint.also_answers(HTTPStatus.OK, TrialSchema)
-@refuses(
-    blueprint,
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-)
+@refuses(blueprint, *SUBMIT_REFUSALS)
 def submit_step(
     headers: dict[str, str], submission: StepSubmission, team_id: str
 ) -> tuple[StepView, HTTPStatus, dict[str, str]] | Response:
@@ -113,7 +103,7 @@ def submit_step(
 @blueprint.route("/<string:step_id>/", methods=["GET"], strict_slashes=False)
 @blueprint.documents(operationId="getStep", security=_SECURITY)
 @blueprint.answers(HTTPStatus.OK, StepSchema)
-@refuses(blueprint, HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
+@refuses(blueprint, *READ_REFUSALS)
 def get_step(team_id: str, step_id: str) -> StepView:
     """Look at a step: how far it came, its log, the variables, and what the run does next.
 

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from jobs.domain.job import Job, Kind
 from jobs.runtime import Runtime
-from jobs.store.generation_codes import codes_of
 from jobs.store.records import AuditRow, JobView, LedgerRow, PromptView
 from service.cli.jobs import error_named
 from service.cli.moments import duration
@@ -40,7 +39,7 @@ def print_details(runtime: Runtime, view: JobView, *, as_json: bool) -> None:
         print_json(_as_json(runtime, details, prompt))
         return
     is_generation = view.job.kind is Kind.GENERATION
-    codes = codes_of(runtime.redis, [view.job.id] if is_generation else [])
+    codes = runtime.generations.codes_of([view.job.id] if is_generation else [])
     _print_record(details, codes.get(view.job.id, ""))
     _print_history(details)
     if prompt is not None:

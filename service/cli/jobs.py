@@ -14,7 +14,6 @@ from jobs.domain.states import Answer, State
 from jobs.runtime import Runtime, build
 from jobs.store.credentials import NAME_PATTERN
 from jobs.store.dossiers import Dossiers
-from jobs.store.generation_codes import codes_of
 from jobs.store.listing import Filter
 from jobs.store.records import JobView
 from jobs.store.ticks import Ticks
@@ -100,7 +99,7 @@ def _jobs_of(
 
 def _codes(runtime: Runtime, jobs: list[Job]) -> dict[str, str]:
     ids = [job.id for job in jobs if job.kind is Kind.GENERATION and job.error_kind]
-    return codes_of(runtime.redis, ids)
+    return runtime.generations.codes_of(ids)
 
 
 def _row(job: Job, now_ms: int, code: str) -> tuple[str | Text, ...]:

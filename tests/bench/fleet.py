@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,3 +107,25 @@ def script_costs(redis: Redis) -> dict[str, tuple[int, float]]:
         name.removeprefix("cmdstat_"): (int(stat["calls"]), float(stat["usec_per_call"]))
         for name, stat in found.items()
     }
+
+
+def run_from_opening(runtime: Runtime, org: str, submit: Callable[[], list[str]]) -> float:
+    """Queue what `submit` submits behind the shut gate of `org`, open it for the processes at
+    work; seconds from then to the last end. Raises RuntimeError where one did not succeed."""
+    redis = runtime.redis
+    redis.hset(keys.QUOTAS(), org, 0)
+    ids = submit()
+    runtime.tickets.issue()
+    tickets = f"rq:queue:{runtime.settings.queue_name}"
+    wait_for(lambda: redis.exists(keys.GATES()) and not redis.llen(tickets), 20, "a shut gate")
+    redis.hdel(keys.QUOTAS(), org)
+    seconds, micros = redis.time()
+    opened_s = int(seconds) + int(micros) / 1e6
+    runtime.queue.promote()
+    for _ in range(redis.scard("rq:workers")):
+        runtime.tickets.issue()
+    wait_for(lambda: is_drained(redis), 60, "all jobs to end")
+    rows = records_of(redis, ids, "state", "finished_at")
+    if wrong := [row for row in rows if row["state"] != "succeeded"]:
+        raise RuntimeError(f"{len(wrong)} of {len(ids)} jobs did not succeed: {wrong[0]}")
+    return max(int(row["finished_at"]) for row in rows) / 1000 - opened_s

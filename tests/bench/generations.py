@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from jobs.runtime import Runtime
-from jobs.store import keys
 from tests.bench.figures import Figure, at_least, at_most, noted
-from tests.bench.fleet import is_drained, records_of, runtime_for, start_workers, wait_registered
-from tests.bench.stage import Stage, wait_for
+from tests.bench.fleet import run_from_opening, runtime_for, start_workers, wait_registered
+from tests.bench.stage import Stage
+from tests.support.models_file import models_text
 from tests.support.openai_server import OpenAIServer, Reply, Request, openai_server
 from tests.support.stored_generations import new_generation, open_to
 
@@ -22,19 +22,6 @@ THREADS = 32
 TIMES_IDEAL = 1.3
 ORG = "acme"
 CAP_USD_MICROS = 10**9
-MODELS = """\
-default_model = "writer"
-
-[providers.local]
-type = "openai"
-base_url = "{base_url}"
-
-[[models]]
-id = "writer"
-provider = "local"
-input_usd_micros_per_mtok = 1_000_000
-output_usd_micros_per_mtok = 1_000_000
-"""
 
 
 def run(stage: Stage) -> list[Figure]:
@@ -78,7 +65,7 @@ def _forget(server: OpenAIServer) -> None:
 
 def _start(stage: Stage, provider: OpenAIServer) -> Runtime:
     models = stage.path("models.toml")
-    models.write_text(MODELS.format(base_url=provider.base_url))
+    models.write_text(models_text(provider.base_url, "writer"))
     redis_server = stage.redis()
     runtime = runtime_for(redis_server, models)
     open_to(runtime.redis, ORG, cap_usd_micros=CAP_USD_MICROS)
@@ -88,28 +75,16 @@ def _start(stage: Stage, provider: OpenAIServer) -> Runtime:
 
 
 def _run_all(runtime: Runtime, each: int) -> float:
-    """Queue `each` generations a team behind a shut gate, open it; seconds from then to the last
-    end."""
-    redis = runtime.redis
-    redis.hset(keys.QUOTAS(), ORG, 0)
-    ids = []
-    for _ in range(each):
-        for number in range(TEAMS):
-            team = f"team-{number}"
-            new = new_generation(team_id=team, prompt_text=team, target="local:writer")
-            runtime.generations.submit(new)
-            ids.append(new.id)
-    runtime.tickets.issue()
-    tickets = f"rq:queue:{runtime.settings.queue_name}"
-    wait_for(lambda: redis.exists(keys.GATES()) and not redis.llen(tickets), 20, "a shut gate")
-    redis.hdel(keys.QUOTAS(), ORG)
-    seconds, micros = redis.time()
-    opened_s = int(seconds) + int(micros) / 1e6
-    runtime.queue.promote()
-    for _ in range(PROCESSES):
-        runtime.tickets.issue()
-    wait_for(lambda: is_drained(redis), 60, "all generations to end")
-    rows = records_of(redis, ids, "state", "finished_at")
-    if wrong := [row for row in rows if row["state"] != "succeeded"]:
-        raise RuntimeError(f"{len(wrong)} of {len(ids)} did not succeed: {wrong[0]}")
-    return max(int(row["finished_at"]) for row in rows) / 1000 - opened_s
+    """Seconds from the opening of a queue of `each` generations a team to the last end."""
+
+    def submit() -> list[str]:
+        ids = []
+        for _ in range(each):
+            for number in range(TEAMS):
+                team = f"team-{number}"
+                new = new_generation(team_id=team, prompt_text=team, target="local:writer")
+                runtime.generations.submit(new)
+                ids.append(new.id)
+        return ids
+
+    return run_from_opening(runtime, ORG, submit)

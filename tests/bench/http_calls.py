@@ -10,7 +10,7 @@ from tests.bench.figures import Figure, at_least, at_most, noted
 from tests.bench.fleet import (
     is_drained,
     plain_jobs,
-    records_of,
+    run_from_opening,
     runtime_for,
     start_workers,
     submit_all,
@@ -123,23 +123,9 @@ def _ours_and_loop(stage: Stage, base_url: str, calls: int) -> tuple[float, floa
 
 
 def _run_all(runtime: Runtime, calls: int) -> float:
-    """Queue `calls` jobs behind a shut gate, open it; seconds from then to the last end."""
-    redis = runtime.redis
-    redis.hset(keys.QUOTAS(), ORG, 0)
-    ids = submit_all(runtime, plain_jobs(calls, target=runtime.models.target_of("quick")))
-    tickets = f"rq:queue:{runtime.settings.queue_name}"
-    wait_for(lambda: redis.exists(keys.GATES()) and not redis.llen(tickets), 20, "a shut gate")
-    redis.hdel(keys.QUOTAS(), ORG)
-    seconds, micros = redis.time()
-    opened_s = int(seconds) + int(micros) / 1e6
-    runtime.queue.promote()
-    for _ in range(PROCESSES):
-        runtime.tickets.issue()
-    wait_for(lambda: is_drained(redis), 60, "all jobs to end")
-    rows = records_of(redis, ids, "state", "finished_at")
-    if wrong := [row for row in rows if row["state"] != "succeeded"]:
-        raise RuntimeError(f"{len(wrong)} of {calls} jobs did not succeed: {wrong[0]}")
-    return max(int(row["finished_at"]) for row in rows) / 1000 - opened_s
+    """Seconds from the opening of a queue of `calls` jobs to the last end."""
+    jobs = plain_jobs(calls, target=runtime.models.target_of("quick"))
+    return run_from_opening(runtime, ORG, lambda: submit_all(runtime, jobs))
 
 
 def _memory(stage: Stage, runtime: Runtime, workers: list[Started]) -> tuple[float, float]:

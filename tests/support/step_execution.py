@@ -14,7 +14,6 @@ from jobs.domain.step import Answer, StepRequest
 from jobs.runtime import Runtime
 from jobs.store import keys
 from jobs.store.steps import NewStep, StepView
-from jobs.store.wakes import Wakes
 from jobs.wake_matcher import WakeMatcher
 from jobs.worker.assembly import assemble
 from jobs.worker.attempt import AttemptRunner
@@ -59,7 +58,7 @@ def pass_time(redis: Redis, step_id: str, ms: int) -> None:
 def matching(runtime: Runtime) -> Iterator[None]:
     """A matcher of wakes in this process."""
     stop = threading.Event()
-    matcher = WakeMatcher(Wakes(runtime.redis), runtime.steps, runtime.tickets.issue)
+    matcher = WakeMatcher(runtime.wakes, runtime.steps, runtime.tickets.issue)
     thread = threading.Thread(target=matcher.run, args=(stop,), daemon=True)
     thread.start()
     try:

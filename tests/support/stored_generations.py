@@ -29,7 +29,12 @@ def open_to(redis: Redis, *orgs: str, cap_usd_micros: int = CAP_USD_MICROS) -> N
     """Give each of `orgs` the flag and credits."""
     for org in orgs:
         Flags(redis).enable(WORKFLOWS_LLM_ACTION, org)
-        Credits(redis).set_cap(org, cap_usd_micros)
+        credits_of(redis).set_cap(org, cap_usd_micros)
+
+
+def credits_of(redis: Redis) -> Credits:
+    """The credits behind `redis`."""
+    return Credits(redis, Scripts(redis, queue_name="genqueue"))
 
 
 def generations_of(redis: Redis, *, per_minute: int = 60) -> Generations:

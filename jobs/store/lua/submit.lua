@@ -64,19 +64,11 @@ call('HSET', K.prompt(prompt_id), unpack(prompt))
 call('SET', K.text(prompt_id), text)
 if metadata ~= '' then call('SET', K.metadata(prompt_id), metadata) end
 if options ~= '' then call('SET', K.options(job_id), options) end
-local fields = {'prompt_id', prompt_id, 'kind', kind, 'target', target, 'priority', priority,
-  'attempt', '1', 'max_attempts', max_attempts, 'org_id', org_id, 'created_by', user_id,
-  'created_at', int(now), 'schema_version', schema_version}
+local fields, field = new_record(job, max_attempts, schema_version)
 if idem ~= '' then
   call('SET', K.idempotency(idem), payload_hash .. '|' .. job_id .. '|' .. prompt_id)
-  fields[#fields + 1] = 'idem'
-  fields[#fields + 1] = idem
+  field('idem', idem)
 end
-local function field(name, value)
-  fields[#fields + 1] = name
-  fields[#fields + 1] = value
-end
-if team_id ~= '' then field('team_id', team_id) end
 if step_inputs ~= '' then
   call('HSET', K.step(job_id), 'team_id', team_id)
   call('SET', K.step_inputs(job_id), step_inputs)
@@ -86,7 +78,6 @@ local is_free = not dependency or dependency == 'succeeded'
 if run_at > now and is_free then field('run_at', int(run_at)) end
 if depends_on ~= '' then field('depends_on', depends_on) end
 call('ZADD', K.orgs(), 0, org_id)
-count(job, 'submitted', 1)
 move(job, 'queued', 'submit', now, '', fields)
 if is_free then
   wait_until(job, run_at, now)

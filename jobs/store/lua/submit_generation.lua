@@ -86,17 +86,12 @@ call('HSET', K.prompt(prompt_id), 'org_id', org_id, 'created_by', USER, 'created
 call('SET', K.text(prompt_id), text)
 call('SET', K.options(job_id), options)
 call('ZADD', K.orgs(), 0, org_id)
-count(job, 'submitted', 1)
 add_credits(job, job.reserved, 0, 0)
 local expires_at = int(now + QUEUE_MOST_MS)
-local fields = {'prompt_id', prompt_id, 'kind', job.kind, 'target', target, 'priority', '50',
-  'attempt', '1', 'max_attempts', '1', 'org_id', org_id, 'created_by', USER, 'created_at',
-  int(now), 'schema_version', schema_version, 'team_id', team_id, 'reserved', reserve,
-  'digest', digest, 'expires_at', expires_at}
-if second_target ~= '' then
-  fields[#fields + 1] = 'second_target'
-  fields[#fields + 1] = second_target
-end
+local fields, field = new_record(job, '1', schema_version)
+field('reserved', reserve)
+field('digest', digest)
+field('expires_at', expires_at)
 move(job, 'queued', 'submit', now, '', fields)
 enter_lane(job)
 call('ZADD', K.expiring(), expires_at, job_id)

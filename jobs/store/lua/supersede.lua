@@ -22,10 +22,9 @@ if old.state == 'failed' then note_mirror(id) end
 move(old, 'superseded', 'supersede', now, '', {'superseded_by', new_id, 'outcome', old.state})
 local options = call('GET', K.options(id))
 if options then call('SET', K.options(new_id), options) end
-count(job, 'submitted', 1)
-move(job, 'queued', 'submit', now, 'supersede', {'prompt_id', job.prompt_id, 'kind', job.kind,
-  'target', job.target, 'priority', int(job.priority), 'attempt', '1', 'max_attempts',
-  int(old.max_attempts), 'org_id', org_id, 'created_by', user_id, 'created_at', created,
-  'schema_version', schema_version, 'supersedes', id, 'root_id', root})
+local fields, field = new_record(job, int(old.max_attempts), schema_version)
+field('supersedes', id)
+field('root_id', root)
+move(job, 'queued', 'submit', now, 'supersede', fields)
 enter_lane(job)
 return {'OK', ticket_wanted(ticket_cap)}

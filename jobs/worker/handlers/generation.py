@@ -44,7 +44,7 @@ from jobs.domain.outcome import Cooldown, Failed, Generated, Outcome
 from jobs.domain.retry import cooldown_of
 from jobs.providers.base import Call, Message
 from jobs.providers.registry import Providers
-from jobs.worker.attempt import aborted
+from jobs.worker.attempt import aborted, surprise
 
 logger = logging.getLogger(__name__)
 
@@ -100,10 +100,8 @@ class GenerationHandler:
         except AttemptAbortedError:
             return aborted(scope, calls.bill)
         except Exception as error:
-            # The text of a surprise may hold the prompt or a key: the record gets its class only.
-            name = type(error).__name__
-            logger.error("attempt of job %s raised %s", attempt.job.id, name, exc_info=error)
-            return _unavailable(ErrorKind.UNKNOWN, f"unexpected {name}", calls.bill)
+            failure = surprise(attempt.job, error)
+            return _unavailable(failure.kind, failure.message, calls.bill)
 
     def _run(self, attempt: Attempt, calls: _Calls) -> Outcome:
         plan = Plan(attempt.job.execution_options.get("output_fields") or {})

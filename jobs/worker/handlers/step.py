@@ -6,20 +6,15 @@ poll or its wake, and holds no worker, slot or connection.
 
 from __future__ import annotations
 
-import logging
 import secrets
 from typing import Final
 
 from jobs.domain.errors import AttemptAbortedError, ErrorKind, StoreUnavailableError
-from jobs.domain.generation_codes import COPY, GenerationCode
+from jobs.domain.generation_codes import GenerationCode
 from jobs.domain.job import Attempt
 from jobs.domain.outcome import Abandoned, Completed, Failed, Outcome, Snooze
 from jobs.domain.states import Answer as StoreAnswer
 from jobs.domain.step import (
-    ACCEPTED_LINE,
-    EXECUTIONS_MAX,
-    LOG_LINES_MAX,
-    POLL_MARKS_S,
     Again,
     Answer,
     Decision,
@@ -30,13 +25,14 @@ from jobs.domain.step import (
     RunLog,
     StepProgress,
     StepRequest,
+    broken,
     decide,
+    overdue,
 )
 from jobs.domain.step_variables import emptied, mapped
 from jobs.generation_client import GenerationClient
 from jobs.store.steps import LogLine, StepNote, StepResult, Steps, StoredStep
-
-logger = logging.getLogger(__name__)
+from jobs.worker.attempt import surprise
 
 BUDGET_S: Final = 30.0
 """Wall clock of one execution: a submit takes 5 s at most, a retrieve 3 (B30)."""
@@ -51,10 +47,6 @@ _KIND_OF_CODE: Final = {
     GenerationCode.GATEWAY_UNAVAILABLE: ErrorKind.PROVIDER_5XX,
     GenerationCode.MALFORMED_OUTPUT: ErrorKind.PARSE,
 }
-
-
-LATE_AFTER_MS: Final = (POLL_MARKS_S[-1] + 60) * 1000
-"""So long after its acceptance a step is not looked at any more; the last poll may be late."""
 
 
 class _NotOursError(Exception):
@@ -110,21 +102,16 @@ class StepHandler:
                 return _ended(code)
 
     def _decide(self, attempt: Attempt, step: StoredStep, progress: StepProgress) -> Decision:
-        """What follows from the answer. A step that had all its executions, or whose five minutes
-        are over by far, asks no more: its workers died, or Redis was away (B27)."""
-        deadline_ms = (progress.accepted_at_ms or step.now_ms) + LATE_AFTER_MS
-        if progress.executions > EXECUTIONS_MAX or step.now_ms > deadline_ms:
-            code = GenerationCode.DEADLINE_EXCEEDED
-            return GaveUp(progress, code, COPY[code])
+        """What follows, asking only where there is still something to ask for."""
         try:
-            return decide(progress, self._ask(attempt, step), step.now_ms)
+            return overdue(progress, step.now_ms) or decide(
+                progress, self._ask(attempt, step), step.now_ms
+            )
         except (StoreUnavailableError, AttemptAbortedError, _NotOursError):
             raise
         except Exception as error:
-            name = type(error).__name__
-            logger.error("step %s raised %s", attempt.job.id, name, exc_info=error)
-            code = GenerationCode.GATEWAY_UNAVAILABLE
-            return GaveUp(progress, code, COPY[code])
+            surprise(attempt.job, error)
+            return broken(progress)
 
     def _write(self, attempt: Attempt, note: StepNote) -> None:
         """Note how far it came, or raise where it is somebody else's by now: nothing may be
@@ -165,19 +152,15 @@ def _ended(code: GenerationCode | None) -> Outcome:
 
 def _note(step: StoredStep, decision: Decision) -> StepNote:
     progress = decision.progress
-    accepted = progress.accepted_at_ms is not None
-    # The record tells of the acceptance: its line takes one of the ten.
-    most = LOG_LINES_MAX - 1 if accepted else LOG_LINES_MAX
-    log = tuple((line.at_ms, line.text) for line in step.log if line.text != ACCEPTED_LINE)
-    is_told = decision.line is not None and decision.line != ACCEPTED_LINE
-    lines = RunLog(log, most).append(step.now_ms, decision.line or "") if is_told else log
+    log = RunLog([(line.at_ms, line.text) for line in step.log])
+    lines = log.append(step.now_ms, decision.line) if decision.line else ()
     return StepNote(
         bounces=_changed(step.bounces, progress.bounces),
         failures=_changed(step.failures, progress.failures),
         generation_id=progress.generation_id,
         accepted_at_ms=progress.accepted_at_ms,
         forget_token=progress.generation_id is not None and step.generation_id is None,
-        log=[LogLine(at_ms, text) for at_ms, text in lines] if is_told else (),
+        log=[LogLine(at_ms, text) for at_ms, text in lines],
         result=_result(step, decision),
     )
 

@@ -11,7 +11,6 @@ from typing import Any
 from werkzeug.test import TestResponse
 
 from jobs.runtime import Runtime
-from jobs.store.wakes import Wakes
 from jobs.wake_matcher import WakeMatcher
 from jobs.worker.assembly import assemble
 from tests.integration.service.team_caller import TeamCaller
@@ -73,7 +72,7 @@ def worker_and_matcher(runtime: Runtime) -> Iterator[None]:
     """Runs whatever is to be had, and wakes whom it concerns, in threads of this process."""
     stop = threading.Event()
     crew = assemble(runtime, concurrency=1)
-    matcher = WakeMatcher(Wakes(runtime.redis), runtime.steps, runtime.tickets.issue)
+    matcher = WakeMatcher(runtime.wakes, runtime.steps, runtime.tickets.issue)
 
     def work() -> None:
         while not stop.is_set():

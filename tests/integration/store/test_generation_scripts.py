@@ -17,7 +17,7 @@ from jobs.domain.job import Attempt
 from jobs.domain.states import Answer
 from jobs.store import keys
 from jobs.store.connection import connect
-from jobs.store.credits import CreditBalance, Credits
+from jobs.store.credits import CreditBalance
 from jobs.store.queue import Queue
 from jobs.store.scripts import Scripts
 from tests.integration.store.test_command_counts import commands, inner
@@ -32,8 +32,10 @@ from tests.support.stored_generations import (
     RESERVED_USD_MICROS,
     billed,
     call_of,
+    credits_of,
     figures,
     generations_of,
+    ledger,
     new_generation,
     open_to,
     wakes,
@@ -110,7 +112,7 @@ def test_a_submit_whose_reply_got_lost_counts_and_stores_once(
     assert proxy.lost_replies == 1
     assert (accepted.view.id, accepted.replayed) == (new.id, False)
     assert redis.zcard(keys.SUBMITS("1")) == 1
-    reserved = Credits(redis).of_team("1").reserved_usd_micros
+    reserved = credits_of(redis).of_team("1").reserved_usd_micros
     assert reserved == (0 if refusal else RESERVED_USD_MICROS)
     assert problems_of(redis) == []
 
@@ -126,12 +128,12 @@ def test_an_end_whose_reply_got_lost_is_booked_and_told_once(
         generations_of(redis).submit(new_generation(wake_token="token-of-a-step"))
     warm_up, attempt = claim(queue, 2).attempts
     end(queue, warm_up)
-    before = Credits(redis).of_org("acme")
+    before = credits_of(redis).of_org("acme")
     proxy.lose_reply_to("EVALSHA")
 
     assert end(Queue(Scripts(lossy, queue_name="genqueue"), ticket_cap=16), attempt) is Answer.OK
 
-    after = Credits(redis).of_org("acme")
+    after = credits_of(redis).of_org("acme")
     assert proxy.lost_replies == 1
     assert len(wakes(redis)) == 2
     assert after.spent_usd_micros == 2 * before.spent_usd_micros
@@ -158,17 +160,37 @@ def test_a_late_booking_whose_reply_got_lost_is_made_once(
     assert late.book_generation(attempt.job.id, "1", attempt.token, bill).answer is Answer.OK
 
     assert proxy.lost_replies == 1
-    assert Credits(redis).of_org("acme") == CreditBalance(CAP_USD_MICROS, 9, 0, 0)
+    assert credits_of(redis).of_org("acme") == CreditBalance(CAP_USD_MICROS, 9, 0, 0)
 
 
 @pytest.mark.case("RED-07")
 def test_credits_that_were_added_are_added_once(
     redis: Redis, proxy: LossyProxy, lossy: Redis
 ) -> None:
-    Credits(redis).set_cap("acme", 5)
-    proxy.lose_reply_to("EVAL")
-    Credits(lossy).add("acme", 7)
-    assert (proxy.lost_replies, Credits(redis).of_org("acme").cap_usd_micros) == (1, 12)
+    credits_of(redis).set_cap("acme", 4)
+    credits_of(redis).add("acme", 1)
+    proxy.lose_reply_to("EVALSHA")
+    credits_of(lossy).add("acme", 7)
+    assert (proxy.lost_replies, credits_of(redis).of_org("acme").cap_usd_micros) == (1, 12)
+
+
+@pytest.mark.req("B17")
+@pytest.mark.case("RED-07")
+def test_a_write_off_whose_reply_got_lost_has_one_row(
+    redis: Redis, queue: Queue, proxy: LossyProxy, lossy: Redis
+) -> None:
+    open_to(redis, "acme")
+    credits_of(redis).write_off("acme", ["1"])
+    generations_of(redis).submit(new_generation())
+    queue.cancel(claim_one(queue).job.id, "acme")
+    proxy.lose_reply_to("EVALSHA")
+
+    credits_of(lossy).write_off("acme", ["1"])
+
+    assert proxy.lost_replies == 1
+    assert credits_of(redis).of_org("acme").unsettled_usd_micros == 0
+    rows = [event for event in ledger(redis) if event["event"] == "credits_written_off"]
+    assert [row["properties"]["usd_micros"] for row in rows] == [RESERVED_USD_MICROS]
 
 
 def at_once(url: str, act: Callable[[Redis, int], Any]) -> list[Any]:
@@ -224,7 +246,7 @@ def test_submits_at_the_same_instant_never_reserve_more_than_the_cap(
 
     codes = [answer.view.code for answer in answers]
     assert (codes.count(None), codes.count(GenerationCode.QUOTA_EXCEEDED)) == (10, 40)
-    assert Credits(redis).of_org("acme").left_usd_micros == 0
+    assert credits_of(redis).of_org("acme").left_usd_micros == 0
 
 
 @pytest.mark.req("B8")

@@ -9,8 +9,11 @@ import pytest
 from redis import Redis
 
 from jobs.runtime import Runtime
+from jobs.worker.handlers.generation import GenerationHandler
 from tests.support.factories import new_job
+from tests.support.generations import handler_of, registry_of
 from tests.support.invariants import problems_of
+from tests.support.openai_server import OpenAIServer, openai_server
 from tests.support.processes import Fleet, fleet
 
 Submit = Callable[..., str]
@@ -35,3 +38,16 @@ def submit(runtime: Runtime) -> Submit:
         return job.id
 
     return submit_one
+
+
+@pytest.fixture
+def server() -> Iterator[OpenAIServer]:
+    """A provider that answers what a test scripts."""
+    with openai_server() as running:
+        yield running
+
+
+@pytest.fixture
+def handler(server: OpenAIServer) -> GenerationHandler:
+    """The handler of generations over that provider."""
+    return handler_of(registry_of(server.base_url))

@@ -14,31 +14,13 @@ from jobs.domain.states import State
 from jobs.runtime import Runtime
 from jobs.store import keys
 from tests.support.factories import new_job
+from tests.support.models_file import models_text
 from tests.support.openai_server import OpenAIServer, openai_server, status
 from tests.support.processes import Fleet, wait_for_states
 from tests.support.stored_generations import new_generation, open_to
 from tests.support.waiting import wait_until
 
 PAUSE_S = 3
-MODELS = """\
-default_model = "busy"
-
-[providers.local]
-type = "openai"
-base_url = "{base_url}"
-
-[[models]]
-id = "busy"
-provider = "local"
-input_usd_micros_per_mtok = 1
-output_usd_micros_per_mtok = 1
-
-[[models]]
-id = "idle"
-provider = "local"
-input_usd_micros_per_mtok = 1
-output_usd_micros_per_mtok = 1
-"""
 
 
 @dataclass(frozen=True)
@@ -69,7 +51,7 @@ def ground(
 ) -> Iterator[Ground]:
     with openai_server() as server:
         models = tmp_path / "models.toml"
-        models.write_text(MODELS.format(base_url=server.base_url), encoding="utf-8")
+        models.write_text(models_text(server.base_url, "busy", "idle"), encoding="utf-8")
         for _ in range(2):
             ships.thread_worker(redis, models_file=models, idle_poll_s=1)
         yield Ground(server, redis, make_runtime(models_file=models))

@@ -6,7 +6,6 @@ Over real HTTP.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -40,21 +39,8 @@ from tests.support.openai_server import (
     completion,
     fault,
     html,
-    openai_server,
     status,
 )
-
-
-@pytest.fixture
-def server() -> Iterator[OpenAIServer]:
-    with openai_server() as running:
-        yield running
-
-
-@pytest.fixture
-def handler(server: OpenAIServer) -> GenerationHandler:
-    return handler_of(registry_of(server.base_url))
-
 
 FLAWS = [
     (said(None, refusal="no"), GenerationCode.MODEL_REFUSED, "refused", COST),

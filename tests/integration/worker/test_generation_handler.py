@@ -6,7 +6,6 @@ Over real HTTP.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -28,18 +27,7 @@ from tests.support.generations import (
     registry_of,
     said,
 )
-from tests.support.openai_server import OpenAIServer, answer, completion, openai_server
-
-
-@pytest.fixture
-def server() -> Iterator[OpenAIServer]:
-    with openai_server() as running:
-        yield running
-
-
-@pytest.fixture
-def handler(server: OpenAIServer) -> GenerationHandler:
-    return handler_of(registry_of(server.base_url))
+from tests.support.openai_server import OpenAIServer, answer, completion
 
 
 @pytest.mark.req("B12", "B13", "B14", "B17")

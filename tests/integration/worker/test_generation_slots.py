@@ -15,6 +15,7 @@ from jobs import maintenance
 from jobs.runtime import Runtime
 from jobs.store import keys
 from jobs.store.generations import GenerationView
+from tests.support.models_file import models_text
 from tests.support.openai_server import Fault, OpenAIServer, Reply, Request, fault, openai_server
 from tests.support.processes import Fleet, Process
 from tests.support.stored_generations import new_generation, open_to
@@ -23,19 +24,6 @@ from tests.support.waiting import wait_until
 LEASE = {"heartbeat_interval_s": 1, "lease_window_s": 2}
 TEAMS = [f"team-{n:02}" for n in range(20)]
 EACH = 15
-MODELS = """\
-default_model = "writer"
-
-[providers.local]
-type = "openai"
-base_url = "{base_url}"
-
-[[models]]
-id = "writer"
-provider = "local"
-input_usd_micros_per_mtok = 1_000_000
-output_usd_micros_per_mtok = 1_000_000
-"""
 
 
 @dataclass(frozen=True)
@@ -63,6 +51,16 @@ class Ground:
     def count(self, ids: list[str], team_id: str, status: str) -> int:
         return [view.status for view in self.views(ids, team_id)].count(status)
 
+    def sweep_until_failed(self, count: int) -> None:
+        """Sweep until the leases of so many attempts have ended."""
+        failed = [0]
+
+        def swept() -> bool:
+            failed[0] += self.sweep()
+            return failed[0] == count
+
+        wait_until(swept, 10, "the leases end")
+
     def sweep(self) -> int:
         """A reclaim sweep with the lease window of the workers; answers how many jobs failed."""
         settings = replace(self.runtime.settings, **LEASE)
@@ -82,7 +80,7 @@ def ground(
     with openai_server() as server:
         server.group_of = team_of
         models = tmp_path / "models.toml"
-        models.write_text(MODELS.format(base_url=server.base_url), encoding="utf-8")
+        models.write_text(models_text(server.base_url, "writer"), encoding="utf-8")
 
         def start_worker(**settings: object) -> Process:
             return ships.thread_worker(redis, models_file=models, **LEASE, **settings)
@@ -128,14 +126,7 @@ def test_a_killed_worker_keeps_no_slot_for_ever_and_frees_none_that_may_be_live(
     wait_until(lambda: ground.server.concurrent_max == 5, 10, "five calls are at the provider")
     doomed.signal_group(signal.SIGKILL)
     ground.server.default = Reply()
-    failed = 0
-
-    def swept() -> bool:
-        nonlocal failed
-        failed += ground.sweep()
-        return failed == 5
-
-    wait_until(swept, 10, "the leases end")
+    ground.sweep_until_failed(5)
     assert {str(view.code) for view in ground.views(lost, "1")} == {"deadline_exceeded"}
 
     # The provider may still be working on those five calls: nobody else of the team goes on.
@@ -163,14 +154,7 @@ def test_a_stopped_worker_holds_its_slots_until_it_says_that_its_calls_are_over(
     ids = ground.submit("1", 2)
     wait_until(lambda: ground.server.concurrent_max == 2, 10, "two calls are at the provider")
     stale.signal_group(signal.SIGSTOP)
-    failed = 0
-
-    def swept() -> bool:
-        nonlocal failed
-        failed += ground.sweep()
-        return failed == 2
-
-    wait_until(swept, 10, "the leases end")
+    ground.sweep_until_failed(2)
     assert ground.redis.zcard(keys.SLOTS()) == 2
     unsettled = ground.runtime.credits.of_org("acme").unsettled_usd_micros
     assert unsettled == 2_000

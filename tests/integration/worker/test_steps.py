@@ -16,7 +16,6 @@ from jobs.runtime import Runtime
 from jobs.store import keys
 from jobs.store.flags import WORKFLOWS_LLM_ACTION, Flags
 from jobs.store.steps import StepNote
-from jobs.store.wakes import Wakes
 from jobs.wake_matcher import WakeMatcher
 from jobs.worker.assembly import assemble
 from jobs.worker.attempt import AttemptRunner
@@ -150,7 +149,7 @@ def test_forged_and_replayed_wakes_cost_one_early_look_at_most(
     new = submit(runtime)
     execute(runtime, runner, Kind.STEP)
     generation_id = view_of(runtime, new.id).generation_id
-    matcher = WakeMatcher(Wakes(redis), runtime.steps, runtime.tickets.issue)
+    matcher = WakeMatcher(runtime.wakes, runtime.steps, runtime.tickets.issue)
 
     def tell(token: str) -> None:
         redis.xadd(keys.WAKES(), {"generation_id": str(generation_id), "wake_token": token})

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from jobs.domain.step import (
     StepProgress,
     Throttled,
     decide,
+    overdue,
 )
 
 START_MS = 1_800_000_000_000
@@ -46,6 +49,11 @@ def gave_up(decision: Decision) -> GenerationCode:
     return decision.code
 
 
+def overdue_code(progress: StepProgress, now_ms: int) -> str | None:
+    decision = overdue(progress, now_ms)
+    return decision.code if decision else None
+
+
 @pytest.mark.req("B26", "B27")
 def test_an_accepted_generation_parks_the_step_until_one_minute_after() -> None:
     decision = decide(StepProgress(), Pending("g"), START_MS)
@@ -53,7 +61,18 @@ def test_an_accepted_generation_parks_the_step_until_one_minute_after() -> None:
     assert isinstance(decision, Park)
     assert decision.until_ms == after(60)
     assert decision.progress == StepProgress(1, 0, 0, "g", START_MS)
-    assert decision.line
+    # Its acceptance is told by the record.
+    assert decision.line is None
+
+
+@pytest.mark.req("B27")
+def test_a_step_that_is_overdue_asks_no_more() -> None:
+    last_mark_ms = after(300)
+    assert overdue(replace(ACCEPTED, executions=20), last_mark_ms) is None
+    assert overdue(ACCEPTED, last_mark_ms + 60_000) is None
+    assert overdue_code(ACCEPTED, last_mark_ms + 60_001) == "deadline_exceeded"
+    assert overdue_code(replace(ACCEPTED, executions=21), START_MS) == "deadline_exceeded"
+    assert overdue(StepProgress(), last_mark_ms * 2) is None
 
 
 @pytest.mark.req("B27")

@@ -41,24 +41,24 @@ def test_a_full_log_keeps_its_beginning_and_its_last_line() -> None:
     texts = [f"line {number}" for number in range(40)]
     lines = logged(texts)
 
-    assert [text for _, text in lines[:8]] == texts[:8]
-    assert lines[8][1] == "Lines are left out here."
-    assert lines[9] == (39, "line 39")
+    assert [text for _, text in lines[:7]] == texts[:7]
+    assert lines[7][1] == "Lines are left out here."
+    assert lines[8] == (39, "line 39")
 
 
-def test_ten_lines_fit_without_any_being_left_out() -> None:
-    texts = [f"line {number}" for number in range(10)]
+def test_nine_lines_fit_without_any_being_left_out() -> None:
+    texts = [f"line {number}" for number in range(9)]
 
     assert [text for _, text in logged(texts)] == texts
 
 
 @given(st.lists(st.text(alphabet="ab(1 times)\n", max_size=12), min_size=1, max_size=60))
-def test_there_are_never_more_than_10_lines_and_the_last_one_is_among_them(
+def test_there_are_never_more_than_9_lines_and_the_last_one_is_among_them(
     texts: list[str],
 ) -> None:
     lines = logged(texts)
 
-    assert len(lines) <= 10
+    assert len(lines) <= 9
     final = " ".join(texts[-1].split())
     assert any(text == final or text.startswith(f"{final} (") for _, text in lines)
 
@@ -99,7 +99,7 @@ def test_a_failure_that_waited_and_polled_names_code_and_message_once(bounces: i
     note(last, 200_000)
 
     assert isinstance(last, GaveUp)
-    assert len(lines) <= 10
+    assert len(lines) <= 9
     whole = "\n".join(text for _, text in lines)
     assert whole.count(code.value) == 1
     assert whole.count(COPY[code]) == 1

@@ -9,7 +9,9 @@ from fakeredis import FakeRedis
 from redis import Redis
 
 from jobs.store.connection import connect
+from jobs.store.generations import Generations
 from tests.support.invariants import keys_without_end, problems_of
+from tests.support.stored_generations import generations_of, open_to
 
 BACKENDS = ("fakeredis", "server")
 
@@ -25,3 +27,10 @@ def redis(request: pytest.FixtureRequest) -> Iterator[Redis]:
     problems = problems_of(client) + sorted(keys_without_end(client))
     client.close()
     assert problems == []
+
+
+@pytest.fixture
+def generations(redis: Redis) -> Generations:
+    """The generations of an organisation that has the flag and credits."""
+    open_to(redis, "acme")
+    return generations_of(redis)

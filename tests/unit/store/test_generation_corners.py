@@ -10,7 +10,7 @@ from jobs.domain.generation_codes import GenerationCode
 from jobs.domain.job import NewGeneration
 from jobs.domain.outcome import Cooldown
 from jobs.store import keys
-from jobs.store.credits import CreditBalance, Credits
+from jobs.store.credits import CreditBalance
 from jobs.store.generations import Generations
 from jobs.store.queue import Queue
 from jobs.store.records import Records
@@ -24,19 +24,12 @@ from tests.support.stored_generations import (
     RESERVED_USD_MICROS,
     billed,
     call_of,
-    generations_of,
+    credits_of,
     ledger,
     new_generation,
-    open_to,
 )
 
 DIGEST = "d" * 64
-
-
-@pytest.fixture
-def generations(redis: Redis) -> Generations:
-    open_to(redis, "acme")
-    return generations_of(redis)
 
 
 @pytest.fixture
@@ -73,7 +66,7 @@ def test_what_such_a_worker_ended_all_the_same_is_put_right(
     assert upkeep.repair(window_ms=90_000).mended == 1
 
     assert generations.get(new.id, "1").code is GenerationCode.CAPACITY_UNAVAILABLE
-    assert Credits(redis).of_org("acme") == CreditBalance(CAP_USD_MICROS, 0, 0, 0)
+    assert credits_of(redis).of_org("acme") == CreditBalance(CAP_USD_MICROS, 0, 0, 0)
     assert redis.xlen(keys.WAKES()) == 1
     assert upkeep.repair(window_ms=90_000).mended == 0
     redis.flushall()
@@ -113,7 +106,7 @@ def test_what_was_put_back_and_ran_out_of_time_is_not_called_free(
     view = generations.get(new.id, "1")
     assert view.code is GenerationCode.DEADLINE_EXCEEDED
     assert "costs nothing" not in (view.message or "")
-    assert Credits(redis).of_org("acme") == CreditBalance(CAP_USD_MICROS, 7, 0, 0)
+    assert credits_of(redis).of_org("acme") == CreditBalance(CAP_USD_MICROS, 7, 0, 0)
 
 
 @pytest.mark.req("B10")
@@ -182,14 +175,14 @@ def test_a_late_booking_takes_nothing_of_what_is_unsettled_since_a_write_off(
     first = accepted(generations)
     attempt = claim_one(queue)
     queue.cancel(first.id, "acme")
-    assert Credits(redis).write_off("acme", ["1"]) == RESERVED_USD_MICROS
+    assert credits_of(redis).write_off("acme", ["1"]) == RESERVED_USD_MICROS
     second = accepted(generations)
     claim_one(queue)
     queue.cancel(second.id, "acme")
 
     queue.book_generation(first.id, "1", attempt.token, billed(attempt.job, call_of(7)))
 
-    for balance in (Credits(redis).of_org("acme"), Credits(redis).of_team("1")):
+    for balance in (credits_of(redis).of_org("acme"), credits_of(redis).of_team("1")):
         assert (balance.spent_usd_micros, balance.unsettled_usd_micros) == (7, RESERVED_USD_MICROS)
     rows = [row for row in ledger(redis) if row["event"] == "credits_written_off"]
     assert [row["properties"]["usd_micros"] for row in rows] == [RESERVED_USD_MICROS]

@@ -11,7 +11,7 @@ from jobs.domain.errors import ErrorKind
 from jobs.domain.generation_codes import GenerationCode
 from jobs.domain.states import Answer, State
 from jobs.store import keys
-from jobs.store.credits import CreditBalance, Credits
+from jobs.store.credits import CreditBalance
 from jobs.store.generations import Generations
 from jobs.store.queue import Queue
 from jobs.store.records import Records
@@ -24,21 +24,14 @@ from tests.support.stored_generations import (
     RESERVED_USD_MICROS,
     billed,
     call_of,
+    credits_of,
     figures,
-    generations_of,
     ledger,
     new_generation,
-    open_to,
     wakes,
 )
 
 End = Callable[[Redis, Queue, str], None]
-
-
-@pytest.fixture
-def generations(redis: Redis) -> Generations:
-    open_to(redis, "acme")
-    return generations_of(redis)
 
 
 def succeed(redis: Redis, queue: Queue, job_id: str) -> None:
@@ -150,8 +143,8 @@ def test_every_end_leaves_a_record_right_credits_and_wakes(
     assert stands_for_it == (-2 if state is State.CANCELLED else pytest.approx(ttl, abs=2))
     assert wakes(redis) == [(new.id, "token-of-the-step")]
     expected = CreditBalance(CAP_USD_MICROS, spent, 0, unsettled)
-    assert Credits(redis).of_org("acme") == expected
-    team = Credits(redis).of_team("1")
+    assert credits_of(redis).of_org("acme") == expected
+    team = credits_of(redis).of_team("1")
     assert (team.spent_usd_micros, team.unsettled_usd_micros) == (spent, unsettled)
     assert redis.exists(keys.EXPIRING(), keys.WAITERS(new.id)) == 0
     assert problems_of(redis) == []
@@ -259,7 +252,7 @@ def test_a_call_that_was_taken_away_is_settled_when_it_is_over(
     for _ in range(2):
         assert queue.book_generation(new.id, "1", token, bill).answer is Answer.OK
 
-    assert Credits(redis).of_org("acme") == CreditBalance(CAP_USD_MICROS, 9, 0, 100)
+    assert credits_of(redis).of_org("acme") == CreditBalance(CAP_USD_MICROS, 9, 0, 100)
     assert redis.exists(keys.SLOTS(), keys.TEAM_SLOTS("1")) == 0
     assert redis.hgetall(keys.GENERATION(new.id)) == record
 
@@ -272,11 +265,11 @@ def test_what_was_written_off_is_not_taken_back_twice(
     generations.submit(new)
     cancel_running(redis, queue, new.id)
     token = redis.zrange(keys.SLOTS(), 0, -1)[0]
-    assert Credits(redis).write_off("acme") == RESERVED_USD_MICROS
+    assert credits_of(redis).write_off("acme") == RESERVED_USD_MICROS
 
     queue.book_generation(new.id, "1", token, "")
 
-    assert Credits(redis).of_org("acme").unsettled_usd_micros == 0
+    assert credits_of(redis).of_org("acme").unsettled_usd_micros == 0
 
 
 @pytest.mark.req("B11")
@@ -296,10 +289,10 @@ def test_a_worker_that_leaves_hands_back_uncharged_and_the_queue_time_goes_on(
     assert redis.zscore(keys.EXPIRING(), new.id) == pytest.approx(deadline, abs=200)
     assert generations.get(new.id, "1").status == "pending"
     assert redis.exists(keys.SLOTS()) == 0
-    balance = Credits(redis).of_org("acme")
+    balance = credits_of(redis).of_org("acme")
     assert balance == CreditBalance(CAP_USD_MICROS, 4, RESERVED_USD_MICROS, 50)
     succeed(redis, queue, new.id)
-    assert Credits(redis).of_org("acme") == CreditBalance(CAP_USD_MICROS, 16, 0, 50)
+    assert credits_of(redis).of_org("acme") == CreditBalance(CAP_USD_MICROS, 16, 0, 50)
 
 
 @pytest.mark.req("B11", "A16")

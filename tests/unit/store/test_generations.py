@@ -14,7 +14,6 @@ from jobs.domain.generation_codes import COPY, GenerationCode
 from jobs.domain.job import Kind
 from jobs.domain.states import State
 from jobs.store import keys
-from jobs.store.credits import Credits
 from jobs.store.flags import WORKFLOWS_LLM_ACTION, Flags
 from jobs.store.generations import Generations
 from jobs.store.queue import Queue
@@ -27,18 +26,13 @@ from tests.support.stored_generations import (
     RESERVED_USD_MICROS,
     billed,
     call_of,
+    credits_of,
     figures,
     generations_of,
     new_generation,
     open_to,
     wakes,
 )
-
-
-@pytest.fixture
-def generations(redis: Redis) -> Generations:
-    open_to(redis, "acme")
-    return generations_of(redis)
 
 
 def ttl_s(redis: Redis, key: str) -> int:
@@ -82,7 +76,7 @@ def test_the_same_digest_answers_the_same_handle_and_starts_nothing(
 
     assert (again.view.id, again.replayed, again.ticket_wanted) == (first.id, True, False)
     assert redis.zcard(keys.CHANGED("acme")) == before
-    assert Credits(redis).of_org("acme").reserved_usd_micros == RESERVED_USD_MICROS
+    assert credits_of(redis).of_org("acme").reserved_usd_micros == RESERVED_USD_MICROS
 
 
 @pytest.mark.req("B9", "B10")
@@ -166,7 +160,7 @@ def test_without_the_flag_nothing_is_stored_and_what_runs_goes_on(
 def test_used_up_credits_fail_at_once_and_the_next_submit_looks_anew(
     redis: Redis, generations: Generations
 ) -> None:
-    Credits(redis).set_cap("acme", RESERVED_USD_MICROS - 1)
+    credits_of(redis).set_cap("acme", RESERVED_USD_MICROS - 1)
     refused = new_generation()
 
     view = generations.submit(refused).view
@@ -175,7 +169,7 @@ def test_used_up_credits_fail_at_once_and_the_next_submit_looks_anew(
     assert generations.get(refused.id, "1") == view
     assert ttl_s(redis, keys.GENERATION(refused.id)) == 300
     assert redis.exists(keys.JOB(refused.id), keys.TURNS(), keys.PROMPT(refused.prompt_id)) == 0
-    Credits(redis).set_cap("acme", RESERVED_USD_MICROS)
+    credits_of(redis).set_cap("acme", RESERVED_USD_MICROS)
     again = new_generation(digest=refused.digest)
     assert (generations.submit(again).view.id, again.id) == (again.id, again.id)
     assert generations.get(again.id, "1").status == "pending"
@@ -187,18 +181,18 @@ def test_used_up_credits_fail_at_once_and_the_next_submit_looks_anew(
 def test_an_organisation_without_credits_gets_nothing_be_it_free(
     redis: Redis, generations: Generations, cap: int | None
 ) -> None:
-    Credits(redis).set_cap("acme", cap)
+    credits_of(redis).set_cap("acme", cap)
     view = generations.submit(new_generation(reserve_usd_micros=0)).view
     assert view.code is GenerationCode.QUOTA_EXCEEDED
 
 
 @pytest.mark.req("B17")
 def test_reservations_never_exceed_the_cap(redis: Redis, generations: Generations) -> None:
-    Credits(redis).set_cap("acme", 5 * RESERVED_USD_MICROS + 1)
+    credits_of(redis).set_cap("acme", 5 * RESERVED_USD_MICROS + 1)
     codes = [generations.submit(new_generation(team_id=str(n))).view.code for n in range(8)]
 
     assert codes == [None] * 5 + [GenerationCode.QUOTA_EXCEEDED] * 3
-    balance = Credits(redis).of_org("acme")
+    balance = credits_of(redis).of_org("acme")
     assert (balance.reserved_usd_micros, balance.left_usd_micros) == (5 * RESERVED_USD_MICROS, 1)
 
 
@@ -216,7 +210,7 @@ def test_a_refusal_comes_after_flag_and_dedupe_and_costs_nothing(
         COPY[GenerationCode.INVALID_MODEL],
     )
     assert redis.exists(keys.JOB(refused.id)) == 0
-    assert Credits(redis).of_org("acme").reserved_usd_micros == 0
+    assert credits_of(redis).of_org("acme").reserved_usd_micros == 0
     again = generations.submit(new_generation(digest=refused.digest))
     assert (again.view.id, again.replayed) == (refused.id, True)
     Flags(redis).disable(WORKFLOWS_LLM_ACTION, "acme")

@@ -19,17 +19,11 @@ from tests.support.factories import claim, claim_one, new_job
 from tests.support.invariants import problems_of
 from tests.support.job_states import now_ms, sweep
 from tests.support.snapshot import SWEEP_STAMPS, snapshot
-from tests.support.stored_generations import ENVELOPE, generations_of, new_generation, open_to
+from tests.support.stored_generations import ENVELOPE, new_generation
 
 CAPS = SlotCaps(team=2, all=5)
 FIGURES = "{gq}:generation_stats"
 Free = Callable[[Queue, str, str], object]
-
-
-@pytest.fixture
-def generations(redis: Redis) -> Generations:
-    open_to(redis, "acme")
-    return generations_of(redis)
 
 
 @pytest.fixture

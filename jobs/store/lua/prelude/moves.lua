@@ -68,6 +68,22 @@ local function move(job, to, verb, now, reason, fields)
   job.state = to
 end
 
+-- new_record: the fields that every job is stored with; its submit is the move that writes them.
+local function new_record(job, max_attempts, schema_version)
+  local fields = {'prompt_id', job.prompt_id, 'kind', job.kind, 'target', job.target, 'priority',
+    int(job.priority), 'attempt', '1', 'max_attempts', max_attempts, 'org_id', job.org_id,
+    'created_by', job.created_by, 'created_at', int(job.created_at), 'schema_version',
+    schema_version}
+  local function field(name, value)
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+  if job.team_id then field('team_id', job.team_id) end
+  if job.second_target then field('second_target', job.second_target) end
+  count(job, 'submitted', 1)
+  return fields, field
+end
+
 -- guard: may the holder of `token` apply `verb`? Answers the job, or nil and a word. A verb
 -- that already ended the attempt under this token answers OK, since a reply may get lost.
 local function guard(id, token, verb)
