@@ -7,22 +7,21 @@ as what went into it, so the text is data here, between two lines that nothing i
 
 from __future__ import annotations
 
-import re
 import unicodedata
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from jobs.domain.canonical_json import compact_json
+from jobs.domain.data_marks import NewNonce, fresh_nonce, marked
 from jobs.domain.errors import Fault
+from jobs.domain.fenced_json import unwrapped
 from jobs.domain.storable_text import storable
 from jobs.domain.strict_json import parse_strict
 
 SCHEMA_NAME: Final = "output_fields"
 SHORTER_TEXT_MAX_CHARS: Final = 1_000
 """What a retry asks for: at 4 bytes a character it still fits the envelope."""
-
-NONCES_TRIED_MAX: Final = 8
 
 TEXT_RULES: Final = """\
 You write one piece of text that a workflow stores in a variable and uses in a later step, such \
@@ -47,10 +46,8 @@ support a value, answer null. An empty field is right, a guessed one is wrong.
 """
 
 # One fence around all of it, and nothing but an object inside: anything else is ambiguous.
-_FENCED: Final = re.compile(r"```[A-Za-z0-9]*\s*(\{.*\})\s*```", re.DOTALL)
 _BLANK_CATEGORIES: Final = frozenset({"Cc", "Zl", "Zp", "Zs"})
 _MISSING: Final = object()
-_NONCE: Final = re.compile(r"[0-9a-f]{8,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ def text_prompt(prompt: str, *, is_shorter: bool = False) -> PassPrompt:
 def extraction_prompt(
     text: str,
     output_fields: Mapping[str, str],
-    new_nonce: Callable[[], str],
+    new_nonce: NewNonce,
     *,
     is_shorter: bool = False,
 ) -> PassPrompt:
@@ -94,15 +91,13 @@ def extraction_prompt(
         {name: collapsed(instruction) for name, instruction in output_fields.items()}
     )
     data = collapsed(text)
-    nonce = _fresh_nonce(new_nonce, data + fields)
+    nonce = fresh_nonce(new_nonce, data, fields)
     hint = (
         "5. An earlier answer was too long. Shorten every value to a few words.\n"
         if is_shorter
         else ""
     )
-    user = (
-        f"Fields, each with its instruction:\n{fields}\n\n<<<text {nonce}\n{data}\ntext {nonce}>>>"
-    )
+    user = f"Fields, each with its instruction:\n{fields}\n\n{marked('text', nonce, data)}"
     return PassPrompt(EXTRACTION_RULES + hint, user)
 
 
@@ -129,7 +124,7 @@ def parse_extraction(answer: str, names: Collection[str]) -> dict[str, str] | Fa
     author named, and an answer that has all of those is not worth another paid call.
     """
     try:
-        values = parse_strict(_unwrapped(answer))
+        values = parse_strict(unwrapped(answer))
     except ValueError:
         return Fault.MALFORMED
     if not isinstance(values, dict):
@@ -155,18 +150,3 @@ def collapsed(text: str) -> str:
 
 def _is_blank(char: str) -> bool:
     return unicodedata.category(char) in _BLANK_CATEGORIES
-
-
-def _unwrapped(answer: str) -> str:
-    text = answer.removeprefix("\ufeff").strip()
-    fenced = _FENCED.fullmatch(text)
-    return fenced.group(1) if fenced else text
-
-
-def _fresh_nonce(new_nonce: Callable[[], str], marked: str) -> str:
-    folded = marked.casefold()
-    for _ in range(NONCES_TRIED_MAX):
-        nonce = new_nonce()
-        if _NONCE.fullmatch(nonce) and nonce not in folded:
-            return nonce
-    raise ValueError("no marker that is not in the text")

@@ -11,9 +11,9 @@ from jobs.domain.errors import ErrorKind
 from jobs.domain.generation_codes import GenerationCode
 from jobs.domain.states import TERMINAL, State
 
-SCHEMA_VERSION: Final = 2
-"""The newest record that is understood here: 2 brought generations and steps, which a worker of
-a release before would take and could not end."""
+SCHEMA_VERSION: Final = 3
+"""The newest record that is understood here: 2 brought generations and steps, 3 chat turns, which
+a worker of a release before would take and could not end."""
 
 SCHEMA_MIN: Final = 1
 """The oldest record that is still run; one older fails as `migration` (A33)."""
@@ -31,12 +31,22 @@ class Kind(StrEnum):
     PROMPT = "prompt"
     GENERATION = "generation"
     STEP = "step"
+    CHAT = "chat"
     ESCALATION = "escalation"
 
     @property
     def schema_version(self) -> int:
         """The release that the record of such a job needs, at least (A33)."""
-        return 2 if self in {Kind.GENERATION, Kind.STEP} else 1
+        return _SCHEMA_VERSIONS[self]
+
+
+_SCHEMA_VERSIONS: Final = {
+    Kind.PROMPT: 1,
+    Kind.GENERATION: 2,
+    Kind.STEP: 2,
+    Kind.CHAT: 3,
+    Kind.ESCALATION: 3,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,9 @@ class NewJob:
     `target` is `provider:model`, at most 64 bytes. `idempotency_key` is the client's own
     (X4) and `payload_hash` the hex SHA-256 of the canonical payload that it stands for. The job
     runs at `scheduled_for_ms` of the Redis clock (A29) and after the job `depends_on` succeeded
-    (A30). `team_id` and `step_inputs` are those of a step (B26).
+    (A30). `team_id` and `step_inputs` are those of a step (B26); `request` is what is kept of a
+    chat turn, whose client is its team. `target_url` is where its outcome is posted (C10), or the
+    end of a step.
     """
 
     id: str
@@ -70,6 +82,8 @@ class NewJob:
     payload_hash: str = ""
     team_id: str | None = None
     step_inputs: Mapping[str, Any] = field(default_factory=dict)
+    request: Mapping[str, Any] = field(default_factory=dict)
+    target_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +94,9 @@ class NewGeneration:
     `target` is `provider:model` of pass 1, `second_target` that of pass 2, None where no fields
     are asked for. `options` are kept with the job: invocation_id, hog_flow_id, output_fields.
     `digest` is hex and stands for team, invocation and payload (B9). `reserve_usd_micros` is the
-    most that it may cost. `refusal` is the code with which it is refused once the gates before
-    it are passed (B5), None where it may run.
+    most that it may cost. `wake_token` goes to `wake_url`, where there is one, once it has ended
+    (B26). `refusal` is the code with which it is refused once the gates before it are passed (B5),
+    None where it may run.
     """
 
     id: str
@@ -95,6 +110,7 @@ class NewGeneration:
     digest: str
     reserve_usd_micros: int
     wake_token: str | None = None
+    wake_url: str | None = None
     refusal: GenerationCode | None = None
 
 

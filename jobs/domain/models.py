@@ -46,7 +46,13 @@ _MODEL_KEYS: Final = frozenset(
     }
 )
 _SUPPORTS_KEYS: Final = frozenset(
-    {"strict_schema", "temperature", "reasoning_efforts", "max_tokens_parameter"}
+    {
+        "strict_schema",
+        "temperature",
+        "reasoning_efforts",
+        "max_tokens_parameter",
+        "stream_usage",
+    }
 )
 _GENERATIONS_KEYS: Final = frozenset({"default_model", "picker"})
 
@@ -69,12 +75,16 @@ class ModelFeatures:
     """What a model takes. A parameter that it does not take is left out of the call.
 
     `max_tokens_parameter` is the name under which the provider expects the limit.
+    `stream_usage` says whether a streamed call may ask for its token counts
+    (`stream_options`): without them nobody knows what it cost, but a server that refuses what
+    it does not know refuses the call.
     """
 
     strict_schema: bool = False
     temperature: bool = True
     reasoning_efforts: tuple[str, ...] = ()
     max_tokens_parameter: str = "max_tokens"
+    stream_usage: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +289,7 @@ def _parse_supports(where: str, values: Any, problems: list[str]) -> ModelFeatur
             " or ".join(MAX_TOKENS_PARAMETERS),
             MAX_TOKENS_PARAMETERS[0],
         ),
+        stream_usage=table.take("stream_usage", is_bool, "true or false", True),
     )
 
 

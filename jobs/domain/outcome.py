@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from jobs.domain.billing import Bill
 from jobs.domain.entities import Response
 from jobs.domain.errors import ErrorKind
 from jobs.domain.generation_codes import GenerationCode
+
+if TYPE_CHECKING:
+    from jobs.domain.turn_left import TurnLeft
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,14 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """A chat turn has its answer, or the question of what it waits for: then no `response`."""
+
+    response: Response | None
+    turn: TurnLeft
+
+
+@dataclass(frozen=True, slots=True)
 class Retry:
     """Try again after `after_ms` milliseconds; the attempt counts (A10)."""
 
@@ -55,17 +67,20 @@ class Snooze:
     reason: str
     after_ms: int
     bill: Bill | None = None
+    turn: TurnLeft | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """No further attempt helps, or none is left. A generation has its `code` (B6) as well."""
+    """No further attempt helps, or none is left. A generation has its `code` (B6) as well, a chat
+    turn what its attempt leaves: it may go on in the background."""
 
     kind: ErrorKind
     message: str
     code: GenerationCode | None = None
     bill: Bill | None = None
     cooldown: Cooldown | None = None
+    turn: TurnLeft | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +89,7 @@ class Abandoned:
 
     reason: str
     bill: Bill | None = None
+    turn: TurnLeft | None = None
 
 
-Outcome = Succeeded | Generated | Completed | Retry | Snooze | Failed | Abandoned
+Outcome = Succeeded | Generated | Completed | Answered | Retry | Snooze | Failed | Abandoned

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -51,6 +51,12 @@ class Provider(Protocol):
         """The provider's name in the models file."""
         ...
 
-    def complete(self, call: Call) -> Completion:
-        """Run one call. Raises AttemptError with its kind (A9) and the provider's Retry-After."""
+    def complete(self, call: Call, on_text: Callable[[str], None] | None = None) -> Completion:
+        """Run one call. Raises AttemptError with its kind (A9) and the provider's Retry-After.
+
+        With `on_text` the answer is streamed: `on_text` gets each piece of text as it arrives,
+        and "" for whatever else arrives, so that every call of it is activity (C6). The pieces
+        make up the completion's text where one is returned; after an error they are void. What
+        `on_text` raises ends the call and is raised as it is.
+        """
         ...

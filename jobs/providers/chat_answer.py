@@ -30,13 +30,23 @@ def read_answer(body: bytes, request_id: str | None, asked_model: str) -> Comple
     """The completion in `body`; `request_id` is that of the HTTP answer, else the body's own id
     counts (A15). Raises AttemptError: parse, or provider_4xx for a refusal, with its fault and
     with the usage that the body names, since an answer of no use is paid for as well."""
-    answer = _parse(body)
-    usage = _usage(answer.get("usage"))
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise malformed("it is no UTF-8") from None
+    return completion_of(parse_object(text), request_id, asked_model)
+
+
+def completion_of(
+    answer: Mapping[str, Any], request_id: str | None, asked_model: str
+) -> Completion:
+    """The completion that `answer` is, an object as in a body of one piece. As `read_answer`."""
+    usage = usage_of(answer.get("usage"))
     text, finish_reason = _text(answer, None if usage == _UNKNOWN else usage)
     return Completion(
         text=storable(text),
-        model=_name(answer.get("model")) or asked_model,
-        provider_request_id=_name(request_id) or _name(answer.get("id")),
+        model=name_of(answer.get("model")) or asked_model,
+        provider_request_id=name_of(request_id) or name_of(answer.get("id")),
         finish_reason=finish_reason,
         usage=usage,
     )
@@ -46,31 +56,30 @@ def _text(answer: Mapping[str, Any], usage: Usage | None) -> tuple[str, str]:
     """The text and why it ended, where it ended by itself."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise _malformed("it has no choices", usage)
+        raise malformed("it has no choices", usage)
     choice = choices[0]
     message = choice.get("message")
     if not isinstance(message, dict):
-        raise _malformed("it has no message", usage)
+        raise malformed("it has no message", usage)
     finish_reason = choice.get("finish_reason")
     _refuse_unwilling(message, finish_reason, usage)
     _refuse_unfinished(finish_reason, usage)
     content = message.get("content")
     if not isinstance(content, str):
-        raise _malformed("its content is no text", usage)
+        raise malformed("its content is no text", usage)
     if not content.strip():
-        raise _malformed("its text is empty", usage)
+        raise malformed("its text is empty", usage)
     return content, str(finish_reason)
 
 
-def _parse(body: bytes) -> Mapping[str, Any]:
+def parse_object(text: str) -> Mapping[str, Any]:
+    """The JSON object in `text`. Raises AttemptError(parse)."""
     try:
-        answer = parse_strict(body.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise _malformed("it is no UTF-8") from None
+        answer = parse_strict(text)
     except ValueError as error:
-        raise _malformed(str(error)) from None
+        raise malformed(str(error)) from None
     if not isinstance(answer, dict):
-        raise _malformed("it is no JSON object")
+        raise malformed("it is no JSON object")
     return answer
 
 
@@ -90,27 +99,29 @@ def _refuse_unwilling(
 
 def _refuse_unfinished(finish_reason: object, usage: Usage | None) -> None:
     if not isinstance(finish_reason, str):
-        raise _malformed("it gives no finish reason, so it may be cut off", usage)
+        raise malformed("it gives no finish reason, so it may be cut off", usage)
     if finish_reason in _CUT_OFF:
         message = "the answer was cut off at max_tokens"
         raise AttemptError(ErrorKind.PARSE, message, fault=Fault.CUT_OFF, usage=usage)
     if finish_reason not in _FINISHED:
-        raise _malformed("its finish reason is none of a finished text", usage)
+        raise malformed("its finish reason is none of a finished text", usage)
 
 
-def _malformed(reason: str, usage: Usage | None = None) -> AttemptError:
+def malformed(reason: str, usage: Usage | None = None) -> AttemptError:
+    """What came is no whole answer, for `reason`, which quotes nothing of it."""
     message = bounded(f"the answer is no chat completion: {reason}")
     return AttemptError(ErrorKind.PARSE, message, fault=Fault.MALFORMED, usage=usage)
 
 
-def _name(value: object) -> str | None:
+def name_of(value: object) -> str | None:
     """`value` where it can be stored as a name or an id."""
     if not isinstance(value, str) or not 0 < len(value) <= NAME_MAX_CHARS:
         return None
     return value if value.isascii() and value.isprintable() else None
 
 
-def _usage(usage: object) -> Usage:
+def usage_of(usage: object) -> Usage:
+    """The tokens that `usage` counts, None where it counts none that can be."""
     if not isinstance(usage, dict):
         return _UNKNOWN
     return Usage(_tokens(usage.get("prompt_tokens")), _tokens(usage.get("completion_tokens")))

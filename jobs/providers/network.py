@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import httpcore2
 
@@ -40,6 +40,22 @@ def system_lookup(host: str, port: int) -> list[Address]:
     return [(family, address) for family, _, _, _, address in found]
 
 
+class TlsFailedError(httpcore2.ConnectError):
+    """The other side is not who it should be, or speaks no TLS that we do."""
+
+
+class NoLookupError(httpcore2.ConnectError):
+    """Nobody was asked for the addresses of a name: this process does as many lookups as it may."""
+
+
+class NameLateError(httpcore2.ConnectTimeout):
+    """Nobody was asked, since earlier lookups of that very name have not ended."""
+
+
+class AddressRefusedError(httpcore2.ConnectError):
+    """The name has an address that this backend may not connect to; nothing was connected to."""
+
+
 class _Bound:
     """The bound of one operation: the scope of the attempt and, nearer, its own limit."""
 
@@ -52,13 +68,13 @@ class _Bound:
     def slice_s(self) -> float:
         """How long to block now. Raises when there is nothing left, or the scope is over."""
         self._scope.check()
-        left_s = self.left_s()
-        if left_s <= 0.0:
+        # Only the operation's own end: that of the scope, passed since, is for the next look.
+        if self._end_s is not None and self._end_s <= time.monotonic():
             raise self._error("the operation took too long")
-        return min(SLICE_S, left_s)
+        return min(SLICE_S, max(0.0, self.left_s()))
 
     def left_s(self) -> float:
-        """Seconds until the nearer of the two ends."""
+        """Seconds until the nearer of the two ends; `math.inf` where there is none."""
         scope_s = self._scope.remaining_s()
         return scope_s if self._end_s is None else min(scope_s, self._end_s - time.monotonic())
 
@@ -132,7 +148,7 @@ class ScopedStream(httpcore2.NetworkStream):
         except ssl.SSLError as error:
             sock.close()
             reason = getattr(error, "verify_message", "") or error.reason or "handshake failed"
-            raise httpcore2.ConnectError(f"TLS: {reason}") from error
+            raise TlsFailedError(f"TLS: {reason}") from error
         except OSError as error:
             sock.close()
             raise httpcore2.ConnectError("the connection broke during the handshake") from error
@@ -152,19 +168,47 @@ class ScopedStream(httpcore2.NetworkStream):
         return None
 
 
+class LookupSlots(Protocol):
+    """How many name lookups run at once."""
+
+    def take(self, host: str, slice_s: Callable[[], float]) -> Callable[[], None]:
+        """A slot for a lookup of `host`; answers what gives it back. `slice_s` is how many seconds
+        to block now, and raises where no time is left. May raise NoLookupError or NameLateError."""
+        ...
+
+
+class LookupLine:
+    """So many slots; whoever finds none waits in line."""
+
+    def __init__(self, at_once: int = LOOKUPS_AT_ONCE) -> None:
+        self._slots = threading.BoundedSemaphore(at_once)
+
+    def take(self, host: str, slice_s: Callable[[], float]) -> Callable[[], None]:  # noqa: ARG002  # LookupSlots's signature
+        """As LookupSlots."""
+        while not self._slots.acquire(timeout=slice_s()):
+            pass
+        return self._slots.release
+
+
 class ScopedBackend(httpcore2.NetworkBackend):
     """Opens connections under the current AbortScope, in at most `connect_budget_s` seconds.
 
     `lookup` may block for as long as it likes: it runs in a thread that is left behind when
-    the scope ends, at most `LOOKUPS_AT_ONCE` of them. Not to be shared over a fork.
+    the scope ends, as many of them as there are `lookup_slots`. `is_allowed` is asked for each
+    address that a name has, as text, before any is connected to. Not to be shared over a fork.
     """
 
     def __init__(
-        self, lookup: Lookup = system_lookup, connect_budget_s: float = CONNECT_BUDGET_S
+        self,
+        lookup: Lookup = system_lookup,
+        connect_budget_s: float = CONNECT_BUDGET_S,
+        is_allowed: Callable[[str], bool] | None = None,
+        lookup_slots: LookupSlots | None = None,
     ) -> None:
         self._lookup = lookup
+        self._is_allowed = is_allowed
         self._connect_budget_s = connect_budget_s
-        self._lookup_slots = threading.BoundedSemaphore(LOOKUPS_AT_ONCE)
+        self._lookup_slots = lookup_slots or LookupLine()
 
     def connect_tcp(
         self,
@@ -176,10 +220,14 @@ class ScopedBackend(httpcore2.NetworkBackend):
     ) -> httpcore2.NetworkStream:
         """A connection to the first address of `host` that answers.
 
-        Raises ConnectError or ConnectTimeout of httpcore, and what AbortScope.check raises.
+        Raises ConnectError (AddressRefusedError and NoLookupError are some) or ConnectTimeout of
+        httpcore, and what AbortScope.check raises.
         """
         bound = _Bound(_nearer(timeout, self._connect_budget_s), httpcore2.ConnectTimeout)
-        addresses = self._addresses_of(host, port, bound)[:ADDRESSES_TRIED_MAX]
+        addresses = self._addresses_of(host, port, bound)
+        if self._is_allowed and not all(self._is_allowed(found[0]) for _, found in addresses):
+            raise AddressRefusedError("an address of that name may not be connected to")
+        addresses = addresses[:ADDRESSES_TRIED_MAX]
         failure: Exception = httpcore2.ConnectError("name lookup found no address")
         for position, (family, address) in enumerate(addresses):
             share_s = bound.left_s() / (len(addresses) - position)
@@ -193,14 +241,13 @@ class ScopedBackend(httpcore2.NetworkBackend):
         literal = _literal_address(host, port)
         if literal is not None:
             return [literal]
-        while not self._lookup_slots.acquire(timeout=bound.slice_s()):
-            pass
-        answer = _LookupThread(self._lookup, host, port, self._lookup_slots.release)
+        give_back = self._lookup_slots.take(host, bound.slice_s)
+        answer = _LookupThread(self._lookup, host, port, give_back)
         try:
             answer.start()
         except RuntimeError as error:
-            self._lookup_slots.release()
-            raise httpcore2.ConnectError("no thread for the name lookup") from error
+            give_back()
+            raise NoLookupError("no thread for the name lookup") from error
         while answer.is_alive():
             answer.join(bound.slice_s())
         return answer.addresses()

@@ -21,6 +21,9 @@ from jobs.providers.tls import SharedTls
 
 ANSWER_MAX_BYTES: Final = 8 * 1024 * 1024
 ERROR_ANSWER_MAX_BYTES: Final = 64 * 1024
+STREAM_MAX_BYTES: Final = 64 * 1024 * 1024
+"""A streamed answer spends some 200 bytes on each token; what it says is bounded where it is
+read."""
 
 # Below the 5 s after which uvicorn, and with it vLLM, closes an idle connection: whoever sends
 # into that moment loses an attempt.
@@ -96,6 +99,8 @@ class ProviderTransport(httpx2.BaseTransport):
             stream=body,
             extensions=answer.extensions,
         )
+        if is_event_stream(response):
+            body.limit_bytes = STREAM_MAX_BYTES
         encoding = response.headers.get("content-encoding", "identity").lower()
         if encoding != "identity":
             body.close()
@@ -126,9 +131,10 @@ class _BoundedBody(httpx2.SyncByteStream):
     def __init__(self, answer: httpcore2.Response) -> None:
         self._stream = answer.stream
         self._is_error = answer.status >= 300
+        self.limit_bytes = ANSWER_MAX_BYTES
 
     def __iter__(self) -> Iterator[bytes]:
-        limit = ERROR_ANSWER_MAX_BYTES if self._is_error else ANSWER_MAX_BYTES
+        limit = ERROR_ANSWER_MAX_BYTES if self._is_error else self.limit_bytes
         size = 0
         with _httpx_errors():
             for chunk in self._stream:  # type: ignore[union-attr]  # the pool is synchronous
@@ -142,7 +148,7 @@ class _BoundedBody(httpx2.SyncByteStream):
                     self.close()
                     raise AttemptError(
                         ErrorKind.PARSE,
-                        f"the answer is longer than {ANSWER_MAX_BYTES} bytes",
+                        f"the answer is longer than {limit} bytes",
                         fault=Fault.MALFORMED,
                     )
 
@@ -151,6 +157,12 @@ class _BoundedBody(httpx2.SyncByteStream):
         close = getattr(self._stream, "close", None)
         if close is not None:
             close()
+
+
+def is_event_stream(answer: httpx2.Response) -> bool:
+    """Whether `answer` is a stream of events, by its content type."""
+    content_type, _, _ = answer.headers.get("content-type", "").partition(";")
+    return str(content_type).strip().lower() == "text/event-stream"
 
 
 def make_transport(

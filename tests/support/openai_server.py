@@ -7,9 +7,11 @@ A real HTTP/1.1 server over loopback, one asyncio loop. In a test:
         ...                          # call server.base_url; server.arrivals counts requests
         assert server.requests[0].json["model"] == "m"
 
-Answers queued by `answer_next` go first, then the one set for the model (`answer_model`), then
-what the model's name says (`delay-0.25`, `status-503`, `hang`, `trickle-body`, `trickle-header`),
-then the default. As a process of its own:
+Answers queued by `answer_next` go first, then those for requests that a predicate takes
+(`answer_when`), then the one set for the model (`answer_model`), then what the model's name says
+(`delay-0.25`, `paced-0.25`, `status-503`, `hang`, `trickle-body`, `trickle-header`), then the
+default. A completion is streamed where the request asks for that, and keeps the JSON schema that
+the request names where its text is nobody's script. As a process of its own:
 
     python -m tests.support.openai_server --port 0 --delay-s 0.25
 
@@ -28,40 +30,44 @@ import struct
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from enum import StrEnum
-from itertools import count
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from jobs.providers.schema_example import example_of
+from tests.support.openai_replies import (
+    OF_ONE_PIECE,
+    Fault,
+    Reply,
+    answer,
+    completion,
+    fault,
+    headers_of,
+    html,
+    named_reply,
+    sse,
+    status,
+)
+from tests.support.openai_stream import HEAD, SERVER_ERROR, chunked, event, events_of, write_events
+
+__all__ = [
+    "Fault",
+    "OpenAIServer",
+    "Reply",
+    "Request",
+    "answer",
+    "completion",
+    "fault",
+    "headers_of",
+    "html",
+    "openai_server",
+    "sse",
+    "status",
+]
 
 HOST = "127.0.0.1"
 NO_LINGER = struct.pack("ii", 1, 0)
-
-
-class Fault(StrEnum):
-    """How an answer goes wrong on the wire."""
-
-    NONE = "none"
-    HANG = "hang"
-    TRICKLE_HEADER = "trickle-header"
-    TRICKLE_BODY = "trickle-body"
-    RESET_MID_BODY = "reset-mid-body"
-    CLOSE_MID_BODY = "close-mid-body"
-    CLOSE_AT_ONCE = "close-at-once"
-
-
-@dataclass(frozen=True)
-class Reply:
-    """One scripted answer. `headers` may hold several of a name; `body` None is a completion."""
-
-    status: int = 200
-    body: bytes | None = None
-    headers: tuple[tuple[str, str], ...] = ()
-    content_type: str = "application/json"
-    delay_s: float = 0.0
-    fault: Fault = Fault.NONE
-    trickle_every_s: float = 1.0
 
 
 @dataclass
@@ -83,70 +89,6 @@ class Request:
         return next((value for key, value in self.headers if key == name.lower()), None)
 
 
-def completion(
-    text: str | None = "Hello.",
-    *,
-    finish_reason: str | None = "stop",
-    model: str = "served-model",
-    answer_id: str | None = None,
-    usage: object = None,
-    **message: object,
-) -> dict[str, Any]:
-    """The body of a chat completion, as OpenAI sends it."""
-    return {
-        "id": answer_id or f"chatcmpl-{next(_ids)}",
-        "object": "chat.completion",
-        "created": 1,
-        "model": model,
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": text, **message},
-                "finish_reason": finish_reason,
-            }
-        ],
-        "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-        if usage is None
-        else usage,
-    }
-
-
-_ids = count(1)
-
-
-def answer(body: object, **options: Any) -> Reply:
-    """A 200 with `body` as JSON, or as it is where it is bytes."""
-    return Reply(body=body if isinstance(body, bytes) else json.dumps(body).encode(), **options)
-
-
-def status(code: int, *, error_code: str | None = None, message: str = "", **options: Any) -> Reply:
-    """An error in OpenAI's shape."""
-    error = {"message": message, "type": "some_error", "param": None, "code": error_code}
-    return Reply(status=code, body=json.dumps({"error": error}).encode(), **options)
-
-
-def html(code: int = 200) -> Reply:
-    """What a proxy or a captive portal answers."""
-    return Reply(status=code, body=b"<html>hello</html>", content_type="text/html")
-
-
-def fault(kind: Fault, **options: Any) -> Reply:
-    """A well-meant answer that goes wrong on the wire."""
-    return Reply(fault=kind, **options)
-
-
-def named_reply(model: str) -> Reply | None:
-    """The answer that a model's name asks for."""
-    word, _, value = model.partition("-")
-    if word == "delay":
-        return Reply(delay_s=float(value))
-    if word == "status":
-        return status(int(value))
-    if model in ("hang", "trickle-body", "trickle-header"):
-        return Reply(fault=Fault(model))
-    return None
-
-
 class OpenAIServer:
     """The server; start it by `openai_server` or `serve_forever`."""
 
@@ -166,6 +108,7 @@ class OpenAIServer:
         self._concurrent = 0
         self._next: deque[Reply] = deque()
         self._by_model: dict[str, Reply] = {}
+        self._by_predicate: list[tuple[Callable[[Any], bool], deque[Reply]]] = []
         self._server: asyncio.Server | None = None
 
     @property
@@ -177,6 +120,11 @@ class OpenAIServer:
 
     def answer_model(self, model: str, reply: Reply) -> None:
         self._by_model[model] = reply
+
+    def answer_when(self, predicate: Callable[[Any], bool], *replies: Reply) -> None:
+        """Answer requests whose JSON `predicate` takes: by each reply once, by the last for ever.
+        Of several predicates that take a request the one that was given last counts."""
+        self._by_predicate.insert(0, (predicate, deque(replies)))
 
     async def start(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.scheme = "https" if tls else "http"
@@ -216,7 +164,11 @@ class OpenAIServer:
             reply = self._reply_to(request)
             if reply.delay_s:
                 await asyncio.sleep(reply.delay_s)
-            return await _perform(reply, request, reader, writer)
+            return await _perform(_made_whole(reply, request), request, reader, writer)
+        except ConnectionError:
+            # A client that leaves with something unread resets the connection.
+            request.left.set()
+            raise
         finally:
             self._concurrent -= 1
             self._in_group[group] -= 1
@@ -224,6 +176,9 @@ class OpenAIServer:
     def _reply_to(self, request: Request) -> Reply:
         if self._next:
             return self._next.popleft()
+        for predicate, replies in self._by_predicate:
+            if request.body and predicate(request.json):
+                return replies.popleft() if len(replies) > 1 else replies[0]
         model = str(request.json.get("model")) if request.body else ""
         return self._by_model.get(model) or named_reply(model) or self.default
 
@@ -237,6 +192,30 @@ async def _read_request(reader: asyncio.StreamReader, connection: int) -> Reques
     length = int(dict(headers).get("content-length", "0"))
     body = await reader.readexactly(length)
     return Request(first.split(" ")[1], headers, body, connection)
+
+
+def _made_whole(reply: Reply, request: Request) -> Reply:
+    """`reply` with a completion for its body where it has none."""
+    if reply.body is not None:
+        return reply
+    text = "Hello."
+    asked = request.json.get("response_format") if request.body else None
+    if asked and asked.get("type") == "json_schema":
+        schema = asked["json_schema"].get("schema", {})
+        text = json.dumps(example_of(schema, lambda name: f"some {name}"))
+    return replace(reply, body=json.dumps(completion(text)).encode())
+
+
+def _events_of(reply: Reply, request: Request) -> list[bytes] | None:
+    """The events of `reply` where it is to be streamed."""
+    asked = request.json if request.body else {}
+    is_json = reply.status == 200 and reply.content_type == "application/json"
+    if not asked.get("stream") or not is_json or not reply.streams or reply.fault in OF_ONE_PIECE:
+        return None
+    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
+        has_usage = bool((asked.get("stream_options") or {}).get("include_usage"))
+        return events_of(json.loads(reply.body or b""), reply.pieces, has_usage=has_usage)
+    return None
 
 
 def _encode(reply: Reply) -> bytes:
@@ -257,6 +236,11 @@ async def _perform(
     writer: asyncio.StreamWriter,
 ) -> bool:
     """Send the answer or what the fault leaves of it; whether the connection goes on."""
+    events = _events_of(reply, request)
+    if events is not None and reply.fault is not Fault.TRICKLE_BODY:
+        return await _perform_stream(events, reply, request, reader, writer)
+    if events is not None:
+        reply = replace(reply, body=b"".join(events), content_type="text/event-stream")
     data = _encode(reply)
     body_at = data.index(b"\r\n\r\n") + 4
     if reply.fault is Fault.NONE:
@@ -273,10 +257,40 @@ async def _perform(
     elif reply.fault in (Fault.RESET_MID_BODY, Fault.CLOSE_MID_BODY):
         writer.write(data[: body_at + 20])
         await writer.drain()
-        if reply.fault is Fault.RESET_MID_BODY:
-            sock = writer.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+        _let_reset(reply, writer)
     return False
+
+
+async def _perform_stream(
+    events: list[bytes],
+    reply: Reply,
+    request: Request,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> bool:
+    if reply.fault is not Fault.NONE:
+        events = events[: len(events) // 2]
+    if reply.fault is Fault.ERROR_MID_STREAM:
+        events.append(event({"error": reply.stream_error or SERVER_ERROR}))
+    lines = "".join(f"{name}: {value}\r\n" for name, value in reply.headers)
+    writer.write(f"{HEAD}{lines}\r\n".encode("latin-1"))
+    if not await write_events(events, reply.piece_every_s, request.left, reader, writer):
+        return False
+    if reply.fault is Fault.HANG_MID_STREAM:
+        await reader.read(1)
+        request.left.set()
+    _let_reset(reply, writer)
+    if reply.fault not in (Fault.NONE, Fault.END_MID_STREAM, Fault.ERROR_MID_STREAM):
+        return False
+    writer.write(chunked(b""))
+    await writer.drain()
+    return True
+
+
+def _let_reset(reply: Reply, writer: asyncio.StreamWriter) -> None:
+    if reply.fault is Fault.RESET_MID_BODY:
+        sock = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
 
 
 async def _trickle(
@@ -321,11 +335,6 @@ async def _end_tasks() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def headers_of(pairs: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Headers of a Reply from a mapping."""
-    return tuple(pairs.items())
 
 
 async def serve_forever(port: int, default: Reply) -> None:

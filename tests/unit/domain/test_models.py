@@ -68,6 +68,7 @@ def test_what_is_left_out_has_the_plainest_meaning() -> None:
 
     assert fake.provider_model == "fake"
     assert not fake.supports.strict_schema
+    assert fake.supports.stream_usage
     assert fake.supports.temperature
     assert fake.supports.max_tokens_parameter == "max_tokens"
     assert fake.input_usd_micros_per_mtok is None
@@ -142,6 +143,7 @@ def test_all_problems_are_named_at_once() -> None:
         ({"supports": {"max_tokens_parameter": ["max_tokens"]}}, "max_tokens_parameter must be"),
         ({"supports": {"vision": True}}, "supports: unknown key 'vision'"),
         ({"supports": {"strict_schema": 1}}, "strict_schema must be"),
+        ({"supports": {"stream_usage": "no"}}, "stream_usage must be"),
         ({"supports": {"reasoning_efforts": "low"}}, "reasoning_efforts must be"),
         ({"supports": []}, "supports: must be a table"),
     ],

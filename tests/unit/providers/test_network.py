@@ -3,13 +3,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 
 import httpcore2
 import pytest
 
 from jobs.domain.abort import AbortScope, entered
 from jobs.domain.errors import AttemptAbortedError, AttemptError, ErrorKind
-from jobs.providers.network import LOOKUPS_AT_ONCE, Address, ScopedBackend
+from jobs.providers.network import LOOKUPS_AT_ONCE, Address, ScopedBackend, ScopedStream
 from tests.support.full_port import full_port as full_port_of_its_own
 
 LOOPBACK = "127.0.0.1"
@@ -220,3 +221,17 @@ def test_a_call_that_was_aborted_before_does_not_even_connect(silent_port: int) 
 
     with entered(scope), pytest.raises(AttemptAbortedError):
         ScopedBackend().connect_tcp(LOOPBACK, silent_port)
+
+
+@pytest.mark.req("A11")
+def test_a_scope_that_ends_just_after_a_look_at_it_is_what_the_operation_is_said_to_end_by() -> (
+    None
+):
+    ticks = count(start=0.0, step=0.6)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        with entered(AbortScope(1.0, lambda: next(ticks))), pytest.raises(AttemptError) as caught:
+            ScopedStream(ours).read(10)
+
+    assert caught.value.kind is ErrorKind.TIMEOUT
