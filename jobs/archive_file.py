@@ -1,9 +1,9 @@
 """How do ended jobs leave Redis without being lost? As lines of a file, written first (A24).
 
-One JSON object a line and a job: the record, its history, the prompt with its text, and all
-that came of it. A batch is written, brought to the disk (fsync), and only then removed. Who is
-killed in between leaves lines whose jobs are still stored; the next run writes those again, and
-the last line of a job counts.
+One JSON object a line and a job: the record, its history, the prompt with its text, all that
+came of it, and of a chat turn the request as it is then. A batch is written, brought to the disk
+(fsync), and only then removed. Who is killed in between leaves lines whose jobs are still stored;
+the next run writes those again, and the last line of a job counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 
 from jobs.domain.canonical_json import compact_json
 from jobs.domain.errors import GenqueueError
-from jobs.store.dossiers import Dossier, Dossiers, StoredText
+from jobs.store.dossiers import Dossier, Dossiers, StoredRequest, StoredText
 from jobs.store.records import Records
 from jobs.store.upkeep import Upkeep
 
@@ -45,8 +45,12 @@ _INSTANTS: Final = (
     "finished_at",
     "run_at",
     "scheduled_for",
+    "escalated_at",
+    "deadline_at",
+    "ended_at",
 )
 _NUMBERS: Final = ("priority", "attempt", "max_attempts", "schema_version", "seq")
+_REQUEST_NUMBERS: Final = ("runs", "deaths", "max_attempts", "idle_ms")
 _RESPONSE_NUMBERS: Final = ("prompt_tokens", "completion_tokens", "cost_usd_micros")
 
 
@@ -222,6 +226,7 @@ def line_of(dossier: Dossier) -> bytes:
             "metadata": _value(dossier.metadata),
             "replaced": list(dossier.replaced),
         },
+        "request": None if dossier.request is None else _request(dossier.request),
         "responses": [_text(response) for response in dossier.responses],
         "edges": [_row(row, ("from", "type", "to")) for row in dossier.edges],
         "ledger": [_row(row, ("at_ms", "job_id", "attempt", "usage")) for row in dossier.ledger],
@@ -238,6 +243,17 @@ def _text(stored: StoredText) -> dict[str, Any]:
     if "source_refs" in fields:
         fields["source_refs"] = json.loads(fields["source_refs"])
     return {"id": stored.id, **fields, "text": stored.text}
+
+
+def _request(stored: StoredRequest) -> dict[str, Any]:
+    return {
+        "id": stored.id,
+        **_typed(stored.fields, _REQUEST_NUMBERS),
+        "plan": _value(stored.plan) or None,
+        "target": stored.target,
+        "attempts": [json.loads(entry) for entry in stored.attempts],
+        "note": stored.note,
+    }
 
 
 def _typed(fields: Mapping[str, str], numbers: Sequence[str]) -> dict[str, Any]:

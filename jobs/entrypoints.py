@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import count
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rq import get_current_job
 
@@ -22,6 +22,9 @@ from jobs.worker.assembly import assemble
 from jobs.worker.current import current_pool
 from jobs.worker.run import run_once
 
+if TYPE_CHECKING:
+    from jobs.delivery.pool import DeliveryPool
+
 logger = logging.getLogger(__name__)
 
 TICK_BATCH: Final = 100
@@ -29,6 +32,7 @@ TICK_BATCH: Final = 100
 
 DRAIN_THREAD: Final = "drain"
 REPORT_THREAD: Final = "report-usage"
+OUTBOX_THREAD: Final = "outbox"
 DRAIN_BATCH: Final = 5
 """Attempts at once where a scheduler has to do a worker's work."""
 
@@ -78,6 +82,19 @@ def retry_job(job_id: str) -> int:
     return take_work()
 
 
+def deliver() -> int:
+    """Post what is due (C16); answers how many deliveries were tried.
+
+    In a scheduler its pool does it, and the answer is 0; in the child that a plain `rq worker`
+    forked, a pool that ends with the child.
+    """
+    pool = _delivery_pool()
+    if pool is None:
+        return _new_pool(build()).drain()
+    pool.nudge()
+    return 0
+
+
 def tick_promote() -> int:
     """Due jobs, and lanes whose gate has room again, come into the turn; lost tickets are made
     up for. Answers how many jobs and lanes that were."""
@@ -119,6 +136,36 @@ def tick_mirror() -> int:
         if done < TICK_BATCH:
             break
     return total
+
+
+def tick_outbox() -> int:
+    """Deliveries that are due are posted, also where their signal was lost (C17). Answers 1 where
+    it had somebody look."""
+    pool = _delivery_pool()
+    if pool is None:
+        return _begin(OUTBOX_THREAD, _post_due)
+    pool.nudge()
+    return 1
+
+
+# What posts costs 70 ms to import, which a child that takes work never needs.
+def _delivery_pool() -> DeliveryPool | None:
+    from jobs.delivery.pool import current_pool  # noqa: PLC0415  # see above
+
+    return current_pool()
+
+
+def _new_pool(runtime: Runtime) -> DeliveryPool:
+    from jobs.delivery.assembly import assemble_pool  # noqa: PLC0415  # see above
+
+    return assemble_pool(runtime.settings, runtime.deliveries, runtime.turns)
+
+
+def _post_due() -> None:
+    try:
+        _new_pool(_runtime()).drain()
+    except StoreUnavailableError as error:
+        logger.warning("deliveries not posted: %s", error)
 
 
 def tick_report_usage() -> int:

@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GenerationSubmission:
-    """What is asked for, checked. `wake_token` is None where nobody waits to be woken."""
+    """What is asked for, checked. `wake_token` is None where nobody waits to be woken, `wake_url`
+    where that is told by the stream alone."""
 
     invocation_id: str
     prompt: str
@@ -31,6 +32,7 @@ class GenerationSubmission:
     hog_flow_id: str | None = None
     output_fields: Mapping[str, str] = field(default_factory=dict)
     wake_token: str | None = None
+    wake_url: str | None = None
 
     def digest(self, team_id: str) -> str:
         """Hex SHA-256 over team, invocation and payload (B9), however they were spelled and
@@ -105,6 +107,7 @@ class Intake:
                 digest=submission.digest(team_id),
                 reserve_usd_micros=plan.reserve_usd_micros,
                 wake_token=submission.wake_token,
+                wake_url=submission.wake_url,
                 refusal=plan.refusal,
             )
         )

@@ -18,7 +18,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -38,11 +38,15 @@ QUIET: Final = frozenset({"openai", "httpx", "httpx2", "httpcore", "httpcore2", 
 """Packages that log what they send and receive; from them only warnings are let through."""
 
 _SECRETS: Final = (
-    r"(?<![A-Za-z0-9])(?:gqt?_|sk-)[A-Za-z0-9_-]{8,}",
+    r"(?<![A-Za-z0-9])(?:gqt?_|fmc_|sk-)[A-Za-z0-9_-]{8,}",
+    r"(?<![A-Za-z0-9])whsec_[A-Za-z0-9+/=]{8,}",
     r"(?:[Bb]earer|BEARER|[Bb]asic|BASIC)\s+[A-Za-z0-9._~+/=-]{8,}",
     r"(?<=://)[^/@\s\"]+(?=@)",
 )
-_MARKS: Final = ("gq_", "gqt_", "sk-", "://", "earer", "EARER", "asic", "ASIC")
+_MARKS: Final = (
+    *("gq_", "gqt_", "fmc_", "whsec_", "sk-", "://"),
+    *("earer", "EARER", "asic", "ASIC"),
+)
 """What every text has that one of these could match: looking for them first costs a thirtieth."""
 
 _KEY_SHORTEST: Final = 8
@@ -72,6 +76,11 @@ class LogSettings(Protocol):
 
     @property
     def metrics_token(self) -> str:
+        """Cut out as well."""
+        ...
+
+    @property
+    def formation_keys(self) -> Sequence[str]:
         """Cut out as well."""
         ...
 
@@ -116,6 +125,12 @@ class Scrubber:
             if mark in text:
                 return self._pattern.sub(REDACTED, text)
         return text
+
+
+def scrubber_of(settings: LogSettings) -> Scrubber:
+    """One that knows all secrets of `settings`."""
+    clients = {f"client {n}": key for n, key in enumerate(settings.formation_keys)}
+    return Scrubber({**settings.api_keys, **clients, "metrics": settings.metrics_token})
 
 
 def exception_text(error: BaseException) -> str:
@@ -224,7 +239,7 @@ def configure(settings: LogSettings) -> None:
     """Log as `settings` say, from now on and in children that are forked; call it once at the
     start of a process, a second call replaces the first."""
     level = settings.log_level.upper()
-    scrub = Scrubber({**settings.api_keys, "metrics": settings.metrics_token})
+    scrub = scrubber_of(settings)
     is_json = settings.log_format == "json" or (
         settings.log_format == "auto" and not sys.stderr.isatty()
     )

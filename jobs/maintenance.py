@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from jobs.retry_events import tell_ended
 from jobs.runtime import Runtime
 from jobs.store.answers import Promoted, Reclaimed, Repaired
 from jobs.store.billing import Outbox
@@ -20,6 +21,7 @@ def promote(runtime: Runtime) -> Promoted:
     """Let due jobs, and lanes whose gate has room again, into the turn; make up for a ticket
     that was lost. Raises StoreUnavailableError."""
     done = runtime.queue.promote()
+    tell_ended(done.ended_chains)
     if done.ticket_wanted:
         runtime.tickets.issue()
     return done

@@ -57,6 +57,17 @@ ATTEMPT_SECONDS: Final = Histogram(
     buckets=_ATTEMPT_BUCKETS_S,
     registry=REGISTRY,
 )
+ESCALATED: Final = Counter(
+    "genqueue_turns_escalated",
+    "Chat turns that failed and go on in the background",
+    registry=REGISTRY,
+)
+CHAINS_ENDED: Final = Counter(
+    "genqueue_chains_ended",
+    "Chains of background attempts that ended, by their end state",
+    ("state",),
+    registry=REGISTRY,
+)
 ATTEMPTS_RUNNING: Final = Gauge(
     "genqueue_attempts_running",
     "Attempts that run in this process",

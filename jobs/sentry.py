@@ -31,7 +31,7 @@ def start(dsn: str, settings: logs.LogSettings, integrations: Sequence[Integrati
     import sentry_sdk  # noqa: PLC0415  # costs 0.1 s, for nothing where there is no DSN
     from sentry_sdk.integrations.atexit import AtexitIntegration  # noqa: PLC0415  # as above
 
-    scrub = _Scrub(logs.Scrubber({**settings.api_keys, "metrics": settings.metrics_token}))
+    scrub = _Scrub(logs.scrubber_of(settings))
     sentry_sdk.init(
         dsn=dsn,
         # The integrations that enable themselves record prompts; those named here do not.

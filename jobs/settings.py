@@ -5,6 +5,7 @@ The only reader of the environment. All problems are reported at once, each with
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -14,7 +15,10 @@ from urllib.parse import urlsplit
 
 from jobs.domain.errors import SettingsInvalidError
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
 SHIPPED_MODELS_FILE: Final = Path(__file__).with_name("models.toml")
+SHIPPED_FORMATION_FILE: Final = Path(__file__).with_name("formation.yaml")
 THREADS_FOR_REQUESTS: Final = 8
 """Threads of a web process that streams leave to requests."""
 
@@ -90,6 +94,17 @@ def _token(text: str) -> str:
     if len(text) < 16 or not text.isascii() or not text.isprintable() or " " in text:
         raise ValueError("must be 16 or more printable ASCII characters, without a space")
     return text
+
+
+def _tokens(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_token(part.strip()) for part in text.split(",")))
+
+
+def _networks(text: str) -> tuple[Network, ...]:
+    try:
+        return tuple(ipaddress.ip_network(part.strip()) for part in text.split(","))
+    except ValueError:
+        raise ValueError("must be networks such as 10.0.0.0/8, separated by commas") from None
 
 
 def _user(text: str) -> str:
@@ -203,6 +218,25 @@ class Settings:
         _http_url,
         "where the usage of generations is posted as JSON (B17); none: only ledger and log",
     )
+    formation_file: Path = _setting(  # noqa: RUF009  # as models_file
+        "GENQUEUE_FORMATION_FILE",
+        SHIPPED_FORMATION_FILE,
+        _existing_file,
+        "agents of chat turns, and what happens when one fails (C4)",
+    )
+    formation_keys: tuple[str, ...] = _setting(
+        "GENQUEUE_FORMATION_KEYS",
+        (),
+        _tokens,
+        "client keys of /v1/chat, separated by commas; each also signs its client's webhooks (C16)",
+        is_secret=True,
+    )
+    webhook_networks: tuple[Network, ...] = _setting(
+        "GENQUEUE_WEBHOOK_NETWORKS",
+        (),
+        _networks,
+        "networks beside the public ones that webhooks may go to, by http as well: 10.0.0.0/8",
+    )
     ticket_cap: int = _setting(
         "GENQUEUE_TICKET_CAP", 16, _whole(1, 1000), "most tickets that wait at a time"
     )
@@ -225,7 +259,10 @@ class Settings:
         "open streams and held requests in a web process; each holds a thread",
     )
     stream_limit_per_org: int = _setting(
-        "GENQUEUE_STREAM_LIMIT_PER_ORG", 50, _whole(1, 1000), "those of one organisation"
+        "GENQUEUE_STREAM_LIMIT_PER_ORG",
+        50,
+        _whole(1, 1000),
+        "those of one organisation, or of one client of the formation",
     )
     max_body_bytes: int = _setting(
         "GENQUEUE_MAX_BODY_BYTES", 1_048_576, _whole(1024, 16_777_216), "largest request body"
@@ -285,6 +322,11 @@ class Settings:
     )
     api_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Provider keys by the name of the variable that holds them (`*_API_KEY`)."""
+
+    @property
+    def delivery_queue_name(self) -> str:
+        """The RQ queue whose tickets say that there is something to post."""
+        return f"{self.queue_name}-deliveries"
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Settings:

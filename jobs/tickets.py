@@ -25,7 +25,8 @@ from jobs.store.connection import CONNECT_TIMEOUT_S, store_errors
 
 TAKE_WORK: Final = "jobs.entrypoints.take_work"
 RETRY_JOB: Final = "jobs.entrypoints.retry_job"
-ALLOWED: Final = frozenset({TAKE_WORK, RETRY_JOB})
+DELIVER: Final = "jobs.entrypoints.deliver"
+ALLOWED: Final = frozenset({TAKE_WORK, RETRY_JOB, DELIVER})
 TICK_ENTRY_POINT: Final = re.compile(r"jobs\.entrypoints\.tick_[a-z_]+")
 FAILURE_TTL_S: Final = 60
 RQ_SOCKET_TIMEOUT_S: Final = 30.0
@@ -136,13 +137,22 @@ def connect_rq(url: str, *, socket_timeout_s: float = RQ_SOCKET_TIMEOUT_S) -> Re
 
 
 class Tickets:
-    """Issues tickets on the plain RQ list `queue_name`."""
+    """Issues tickets on the plain RQ list `queue_name`: invitations to run `entry_point`. While
+    `waiting_max` of them wait there is no need for more; None leaves that to who asks for them."""
 
-    def __init__(self, redis: Redis, queue_name: str) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        queue_name: str,
+        entry_point: str = TAKE_WORK,
+        waiting_max: int | None = None,
+    ) -> None:
         self._queue = RqQueue(queue_name, connection=redis, serializer=JSONSerializer)
+        self._entry_point = entry_point
+        self._waiting_max = waiting_max
 
     def issue(self) -> None:
-        """Put one ticket on the list. Raises StoreUnavailableError; a lost ticket is made up
+        """Put a ticket on the list. Raises StoreUnavailableError; a lost ticket is made up
         for by the tick and by every idle worker's poll."""
         options: dict[str, Any] = {
             "timeout": -1,
@@ -151,7 +161,9 @@ class Tickets:
             "description": "looking for work",
         }
         with store_errors():
-            self._queue.enqueue_call(TAKE_WORK, **options)
+            if self._waiting_max is not None and self._queue.count >= self._waiting_max:
+                return
+            self._queue.enqueue_call(self._entry_point, **options)
 
     def count_workers(self) -> int:
         """How many RQ workers are up for these tickets; one that died without a word counts

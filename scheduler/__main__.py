@@ -1,5 +1,5 @@
-"""Which process runs the clock? `python -m scheduler`: the scheduler, the worker of its ticks, and
-the matcher of wakes.
+"""Which process runs the clock? `python -m scheduler`: the scheduler, the worker of its ticks, the
+matcher of wakes, and the pool that posts outcomes.
 
 Any number of them may run; each firing goes to one.
 """
@@ -17,6 +17,8 @@ from typing import Final
 import click
 
 from jobs import logs
+from jobs.delivery.assembly import assemble_pool
+from jobs.delivery.pool import set_current_pool
 from jobs.domain.errors import SettingsInvalidError
 from jobs.runtime import Runtime, build
 from jobs.store.scripts import Scripts
@@ -24,6 +26,7 @@ from jobs.store.ticks import TickLog, Ticks
 from jobs.tickets import connect_rq
 from jobs.wake_matcher import WakeMatcher
 from scheduler.clock import TickScheduler
+from scheduler.delivery_worker import DeliveryWorker
 from scheduler.schedule import ticks
 from scheduler.tick_worker import TickWorker
 
@@ -56,11 +59,17 @@ def run(runtime: Runtime) -> int:
     clock = TickScheduler(ticks(settings), redis, queue_name, log, Ticks(runtime.redis))
     worker = TickWorker(queue_name, redis, log)
     matcher = WakeMatcher(runtime.wakes, runtime.steps, runtime.tickets.issue)
+    pool = assemble_pool(settings, runtime.deliveries, runtime.turns)
+    set_current_pool(pool)
+    signals = DeliveryWorker(settings.delivery_queue_name, redis)
     stop, asked = threading.Event(), StopAsked()
     # Daemons: a part that hangs must not keep the process.
     parts = [
         threading.Thread(target=part.run, args=(stop,), name=name, daemon=True)
-        for name, part in (("clock", clock), ("ticks", worker), ("wakes", matcher))
+        for name, part in (
+            *(("clock", clock), ("ticks", worker), ("wakes", matcher)),
+            *(("deliveries", pool), ("delivery-signals", signals)),
+        )
     ]
     for part in parts:
         part.start()
@@ -75,7 +84,8 @@ def run(runtime: Runtime) -> int:
 
 @click.command()
 def main() -> None:
-    """Fire the ticks of genqueue (promotion of due jobs, sweeps, …) and run them, until SIGTERM.
+    """Fire the ticks of genqueue (promotion of due jobs, sweeps, …) and run them, and post
+    outcomes, until SIGTERM.
 
     \b
     Example: python -m scheduler

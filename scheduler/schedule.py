@@ -39,6 +39,7 @@ def ticks(settings: Settings) -> tuple[Tick, ...]:
         Tick("reclaim", "jobs.entrypoints.tick_reclaim", settings.sweep_interval_s),
         Tick("repair", "jobs.entrypoints.tick_repair", settings.sweep_interval_s),
         Tick("mirror", "jobs.entrypoints.tick_mirror", 1),
+        Tick("outbox", "jobs.entrypoints.tick_outbox", 5),
     )
     if settings.capture_url:
         table += (Tick("report_usage", "jobs.entrypoints.tick_report_usage", 2),)

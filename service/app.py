@@ -6,6 +6,9 @@ from flask import Flask
 
 from jobs.runtime import Runtime, build
 from service.api import (
+    captains_log,
+    chat,
+    deliveries,
     docs,
     generations,
     health,
@@ -13,6 +16,7 @@ from service.api import (
     metrics,
     mission,
     prompts,
+    requests,
     step_templates,
     steps,
 )
@@ -40,7 +44,11 @@ def create_app(runtime: Runtime | None = None) -> Flask:
     configure(app)
     api = Api(app)
     document_security(api)
-    for noun in (prompts, jobs, mission, generations, steps, step_templates, health):
+    nouns = (
+        *(prompts, jobs, mission, generations, steps, step_templates, health),
+        *(chat, requests, deliveries, captains_log),
+    )
+    for noun in nouns:
         api.register_blueprint(noun.blueprint)
     app.register_blueprint(docs.blueprint)
     app.register_blueprint(metrics.blueprint)

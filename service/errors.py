@@ -58,6 +58,14 @@ class UnauthenticatedError(GenqueueError):
         super().__init__("no valid API key")
 
 
+class ClientUnauthenticatedError(GenqueueError):
+    """No client key of the formation came with the request; `is_configured` where any is set."""
+
+    def __init__(self, *, is_configured: bool) -> None:
+        self.is_configured = is_configured
+        super().__init__("no valid client key")
+
+
 class JobGoneError(GenqueueError):
     """The job ended in `state` and was archived; its id is remembered for 30 days (API-03)."""
 
@@ -71,14 +79,56 @@ class PromptMissingError(GenqueueError):
     """There is no such prompt, or it is another organisation's."""
 
 
-class StreamsExhaustedError(GenqueueError):
-    """No place is left for another open stream: `scope` (process or organisation) has its
-    `limit` of them. Try after `retry_after_s`."""
+class RequestMissingError(GenqueueError):
+    """There is no such chat request, or it is another client's or user's."""
 
-    def __init__(self, scope: str, limit: int, retry_after_s: int) -> None:
+
+class RequestEndedError(GenqueueError):
+    """The chat request has ended as `status` and can't be cancelled any more; one that asked
+    something is over too, since what is answered to it is a request of its own."""
+
+    def __init__(self, request_id: str, status: str) -> None:
+        self.request_id = request_id
+        self.status = status
+        how = f"has ended: it is {status}"
+        if status.startswith("awaiting_"):
+            how = f"ended with its question ({status}): nothing of it is left to cancel"
+        super().__init__(f"request {request_id} {how}")
+
+
+class DeliveryMissingError(GenqueueError):
+    """There is no such delivery, or it is another client's or user's."""
+
+
+class RequestKeyReusedError(GenqueueError):
+    """The idempotency key stands for another message, that of `request_id` (X4)."""
+
+    def __init__(self, request_id: str) -> None:
+        self.request_id = request_id
+        super().__init__("this Idempotency-Key was used before with another payload")
+
+
+class TurnFailedError(GenqueueError):
+    """A chat turn failed and was not escalated; `reason` is the failure's, for people (C3)."""
+
+    def __init__(self, request_id: str, kind: str, reason: str) -> None:
+        self.request_id = request_id
+        self.kind = kind
+        self.reason = reason
+        super().__init__(f"{kind}: {reason}")
+
+
+class StreamsExhaustedError(GenqueueError):
+    """No place is left for another open stream: `scope` (process, organisation or client) has its
+    `limit` of them. Try after `retry_after_s`; `is_chat` where a client of the formation asked."""
+
+    def __init__(
+        self, scope: str, limit: int, retry_after_s: int, *, is_chat: bool = False
+    ) -> None:
         self.scope = scope
         self.limit = limit
         self.retry_after_s = retry_after_s
+        self.is_chat = is_chat
         super().__init__(f"this {scope} has its {limit} open streams")
 
 

@@ -4,6 +4,9 @@ A single thread reads the streams of all organisations that have clients and han
 to those whom it concerns. Streams (A21) and held requests (A27) are clients alike and count
 under one limit, since each holds a thread. A client that does not take what it gets is let go,
 counted, and comes back with its Last-Event-ID; nobody waits for it.
+
+Of the places of the process nobody may take all: they are counted by organisation, and those in
+which clients of the formation wait, whose organisation is one, by client.
 """
 
 from __future__ import annotations
@@ -49,14 +52,36 @@ class Item:
 Wanted = Callable[[Event], bool]
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Whose places are counted together: `scope` (organisation or client) is what refusals call
+    it, `name` which one."""
+
+    scope: str
+    name: str
+
+
+ORGANISATION: Final = "organisation"
+CLIENT: Final = "client"
+PROCESS: Final = "process"
+
+
 class Subscription:
     """A client's place in the fan-out; a context manager that gives the place back.
 
     It gets every event of its organisation after `joined_at` that it wants, in order.
     """
 
-    def __init__(self, fanout: Fanout, org_id: str, wanted: Wanted, on_drop: Callable[[], None]):
+    def __init__(
+        self,
+        fanout: Fanout,
+        org_id: str,
+        share: Share,
+        wanted: Wanted,
+        on_drop: Callable[[], None],
+    ) -> None:
         self.org_id = org_id
+        self.share = share
         self.joined_at = 0
         self._fanout = fanout
         self._wanted = wanted
@@ -133,7 +158,7 @@ class _Room:
 class Fanout:
     """The one reader of a web process and its clients; safe to use from any thread.
 
-    `limit` bounds the clients of the process, `limit_per_org` those of an organisation.
+    `limit` bounds the clients of the process, `limit_per_org` those of one share of it.
     """
 
     def __init__(self, events: Events, *, limit: int, limit_per_org: int) -> None:
@@ -143,7 +168,7 @@ class Fanout:
         self._lock = threading.Lock()
         self._has_clients = threading.Condition(self._lock)
         self._rooms: dict[str, _Room] = {}
-        self._places: Counter[str] = Counter()
+        self._places: Counter[Share] = Counter()
         self._reader: threading.Thread | None = None
         self._is_closed = False
 
@@ -158,20 +183,24 @@ class Fanout:
         org_id: str,
         wanted: Wanted = lambda _event: True,
         on_drop: Callable[[], None] = lambda: None,
+        *,
+        client_id: str | None = None,
     ) -> Subscription:
         """A place among the clients of `org_id`, for the events that are `wanted`; `on_drop`
-        is called, by the reader, where the client is dropped for being slow.
+        is called, by the reader, where the client is dropped for being slow. `client_id` names the
+        client of the formation that waits, whose place counts as its own.
 
         Raises StreamsExhaustedError where no place is left, and StoreUnavailableError.
         """
-        subscription = Subscription(self, org_id, wanted, on_drop)
-        self._take_place(org_id)
+        share = Share(ORGANISATION, org_id) if client_id is None else Share(CLIENT, client_id)
+        subscription = Subscription(self, org_id, share, wanted, on_drop)
+        self._take_place(share)
         try:
             known = self._positions().get(org_id, 0)
             # All moves up to this number are in the stream.
             seq = self._events.last_seq()
         except BaseException:
-            self._give_place(org_id)
+            self._give_place(share)
             raise
         if seq < known:
             self._hand_out(org_id, [Item(seq, gap=Gap.UNKNOWN_ID)])
@@ -200,7 +229,7 @@ class Fanout:
             room.clients.remove(subscription)
             if not room.clients:
                 del self._rooms[org_id]
-        self._give_place(org_id)
+        self._give_place(subscription.share)
         STREAM_CLIENTS.dec()
 
     def close(self) -> None:
@@ -212,19 +241,21 @@ class Fanout:
         for client in clients:
             client.end()
 
-    def _take_place(self, org_id: str) -> None:
+    def _take_place(self, share: Share) -> None:
+        scope, limit = share.scope, self._limit_per_org
         with self._lock:
             if self._is_closed or self._places.total() >= self._limit:
-                raise StreamsExhaustedError("process", self._limit, RETRY_AFTER_S)
-            if self._places[org_id] >= self._limit_per_org:
-                raise StreamsExhaustedError("organisation", self._limit_per_org, RETRY_AFTER_S)
-            self._places[org_id] += 1
+                scope, limit = PROCESS, self._limit
+            elif self._places[share] < self._limit_per_org:
+                self._places[share] += 1
+                return
+        raise StreamsExhaustedError(scope, limit, RETRY_AFTER_S, is_chat=share.scope == CLIENT)
 
-    def _give_place(self, org_id: str) -> None:
+    def _give_place(self, share: Share) -> None:
         with self._lock:
-            self._places[org_id] -= 1
-            if not self._places[org_id]:
-                del self._places[org_id]
+            self._places[share] -= 1
+            if not self._places[share]:
+                del self._places[share]
 
     def _read_for_ever(self) -> None:
         reading = _Reading(self._events)

@@ -32,6 +32,7 @@ class Decorator(Protocol):
 
 SECURITY_SCHEME: Final = "apiKey"
 TEAM_SCHEME: Final = "teamToken"
+CLIENT_SCHEME: Final = "clientKey"
 RETRY_AFTER: Final = {
     "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}
 }
@@ -208,5 +209,14 @@ def document_security(api: Api) -> None:
             "type": "http",
             "scheme": "bearer",
             "description": "A team's token, made by `genqueue teams token`.",
+        },
+    )
+    api.spec.components.security_scheme(
+        CLIENT_SCHEME,
+        {
+            "type": "apiKey",
+            "in": "header",
+            "name": "X-Muxi-Client-Key",
+            "description": "A client's key to the formation, one of GENQUEUE_FORMATION_KEYS.",
         },
     )

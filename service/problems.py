@@ -35,6 +35,7 @@ ERRORS_MAX: Final = 20
 """So many field errors are named; a body can be wrong in half a million places."""
 
 CHALLENGE: Final = 'Bearer realm="genqueue"'
+CLIENT_CHALLENGE: Final = 'ClientKey realm="genqueue"'
 _NOT_OURS: Final = frozenset({"content-type", "content-length"})
 
 log = logging.getLogger(__name__)
@@ -50,11 +51,13 @@ class Problem:
     detail: str
     errors: Sequence[FieldError] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
+    members: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How one error is told: `detail`, `errors` and `headers` read the error's data."""
+    """How one error is told: the functions read the error's data. `members` are extensions of
+    the problem (RFC 9457, 3.2), and count before ours."""
 
     slug: str
     status: HTTPStatus
@@ -62,11 +65,30 @@ class Row:
     detail: Callable[[Any], str] = str
     errors: Callable[[Any], Sequence[FieldError]] = lambda _error: ()
     headers: Callable[[Any], Mapping[str, str]] = lambda _error: {}
+    members: Callable[[Any], Mapping[str, str]] = lambda _error: {}
 
 
 def _challenge(error: http.UnauthenticatedError) -> Mapping[str, str]:
     suffix = ', error="invalid_token"' if error.presented else ""
     return {"WWW-Authenticate": CHALLENGE + suffix}
+
+
+def _client_key(error: http.ClientUnauthenticatedError) -> str:
+    if error.is_configured:
+        return "Send `X-Muxi-Client-Key` with a key of the formation."
+    return "No client key is set: set GENQUEUE_FORMATION_KEYS where the API runs."
+
+
+def _without_a_stream(error: http.StreamsExhaustedError) -> str:
+    instead = (
+        "Send it to /v1/chat without `stream` and poll /v1/requests"
+        if error.is_chat
+        else "Poll /v1/mission/recent"
+    )
+    return (
+        f"This {error.scope} has its {error.limit} open streams. {instead}, or try again after"
+        " Retry-After seconds."
+    )
 
 
 def _known_models(error: domain.ModelUnknownError) -> Sequence[FieldError]:
@@ -102,6 +124,13 @@ TABLE: Final[Mapping[type[Exception], Row]] = {
         detail=lambda _error: "Send `Authorization: Bearer` with a key of `genqueue keys create`.",
         headers=_challenge,
     ),
+    http.ClientUnauthenticatedError: Row(
+        "unauthenticated",
+        HTTPStatus.UNAUTHORIZED,
+        "No valid client key",
+        detail=_client_key,
+        headers=lambda _error: {"WWW-Authenticate": CLIENT_CHALLENGE},
+    ),
     NotFound: _not_found("page"),
     domain.JobMissingError: _not_found("job"),
     http.JobGoneError: Row(
@@ -114,6 +143,8 @@ TABLE: Final[Mapping[type[Exception], Row]] = {
         ),
     ),
     http.PromptMissingError: _not_found("prompt"),
+    http.RequestMissingError: _not_found("request"),
+    http.DeliveryMissingError: _not_found("delivery"),
     domain.GenerationMissingError: _not_found("generation"),
     domain.FeatureUnavailableError: Row(
         "feature-unavailable",
@@ -187,6 +218,25 @@ TABLE: Final[Mapping[type[Exception], Row]] = {
             ),
         ),
     ),
+    http.RequestKeyReusedError: Row(
+        "idempotency-key-reused",
+        UNPROCESSABLE,
+        "Idempotency-Key used before",
+        errors=lambda error: (
+            FieldError(
+                "Idempotency-Key", f"stands for another payload, that of {error.request_id}"
+            ),
+        ),
+    ),
+    http.RequestEndedError: Row("request-ended", HTTPStatus.CONFLICT, "The request has ended"),
+    http.TurnFailedError: Row(
+        "turn-failed",
+        HTTPStatus.BAD_GATEWAY,
+        "The turn failed",
+        detail=lambda error: error.reason,
+        headers=lambda error: {"Location": f"/v1/requests/{error.request_id}"},
+        members=lambda error: {"request_id": error.request_id, "error_kind": error.kind},
+    ),
     http.JobLiveError: Row("job-not-ended", HTTPStatus.CONFLICT, "The job has not ended"),
     http.JobFinalError: Row(
         "job-not-retried", HTTPStatus.CONFLICT, "This kind of job is not retried"
@@ -202,10 +252,7 @@ TABLE: Final[Mapping[type[Exception], Row]] = {
         "too-many-streams",
         HTTPStatus.SERVICE_UNAVAILABLE,
         "Too many open streams",
-        detail=lambda error: (
-            f"This {error.scope} has its {error.limit} open streams. Poll /v1/mission/recent, or"
-            " try again after Retry-After seconds."
-        ),
+        detail=_without_a_stream,
         headers=lambda error: _retry_after(error.retry_after_s),
     ),
     http.NotReadyError: Row(
@@ -245,6 +292,7 @@ def problem_of(error: Exception) -> Problem:
         row.detail(error),
         errors=row.errors(error)[:ERRORS_MAX],
         headers=row.headers(error),
+        members=row.members(error),
     )
 
 
@@ -271,6 +319,7 @@ def problem_body(problem: Problem, request_id: str) -> dict[str, Any]:
         "detail": problem.detail,
         "errors": [{"field": item.field, "reason": item.reason} for item in problem.errors],
         "request_id": request_id,
+        **problem.members,
     }
 
 

@@ -14,12 +14,14 @@ from functools import lru_cache
 from typing import Any, Final
 
 from jobs.domain.errors import StoreUnavailableError
-from jobs.store.events import Event, Events, Gap
+from jobs.domain.escalation import ChainState
+from jobs.domain.request_ids import request_id_of
+from jobs.store.events import STATE_CHANGED, Event, Events, Gap
 from service.fanout import Subscription
 from service.instants import rfc3339
 
 CONTENT_TYPE: Final = "text/event-stream"
-EVENT: Final = "job.state_changed"
+EVENT: Final = STATE_CHANGED
 GAP: Final = "gap"
 COMMENT_EVERY_S: Final = 15.0
 LOOK_EVERY_S: Final = 1.0
@@ -45,6 +47,8 @@ class Follower:
 def event_frame(event: Event) -> bytes:
     """One event as it is sent. ASCII on one line, whatever its texts hold: a line break in one
     would end the field, and begin another."""
+    if event.type != EVENT:
+        return frame(event.type, event.seq, _told_of_chain(event))
     data = {
         "job_id": event.job_id,
         "prompt_id": event.prompt_id,
@@ -56,12 +60,27 @@ def event_frame(event: Event) -> bytes:
         "seq": event.seq,
         "reason": event.reason,
     }
-    return _frame(EVENT, event.seq, data)
+    return frame(EVENT, event.seq, data)
+
+
+def _told_of_chain(event: Event) -> dict[str, Any]:
+    """What an event of a chain of background attempts says (C18)."""
+    level = "WARNING" if event.state not in {"", ChainState.ACHIEVED} else "INFO"
+    return {
+        "request_id": request_id_of(event.request_job_id),
+        "job_id": event.job_id,
+        "prompt_id": event.prompt_id,
+        "attempt": event.attempt,
+        "state": event.state or None,
+        "level": level,
+        "at": rfc3339(event.at_ms),
+        "seq": event.seq,
+    }
 
 
 def gap_frame(gap: Gap, as_of: int) -> bytes:
     """Tell the client to read mission/recent anew; the stream goes on after `as_of`."""
-    return _frame(GAP, as_of, {"reason": gap, "as_of": str(as_of)})
+    return frame(GAP, as_of, {"reason": gap, "as_of": str(as_of)})
 
 
 def stream(
@@ -133,6 +152,7 @@ def _happening(
             yield COMMENT
 
 
-def _frame(name: str, number: int, data: dict[str, Any]) -> bytes:
+def frame(name: str, number: int, data: dict[str, Any]) -> bytes:
+    """An event as it is sent, under a number as its id: ASCII on one line, whatever it holds."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     return f"id: {number}\nevent: {name}\ndata: {text}\n\n".encode("ascii")

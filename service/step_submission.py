@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from werkzeug.exceptions import NotFound
 
 from jobs import logs
+from jobs.delivery.address_guard import Network
 from jobs.domain.canonical_json import canonical_json
 from jobs.domain.step import OnError, StepMode
 from jobs.domain.step_variables import VariableRow, problems, rows_for
@@ -20,6 +21,7 @@ from jobs.store.steps import NewStep, StepView
 from service.body import shown
 from service.errors import FieldError, PayloadInvalidError
 from service.submission import issue_ticket
+from service.target_urls import url_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class StepSubmission:
     output_variable: tuple[VariableRow, ...] = ()
     on_error: OnError = OnError.ABORT
     mode: StepMode = StepMode.LIVE
+    callback_url: str | None = None
 
     @property
     def variables(self) -> Mapping[str, Any]:
@@ -44,8 +47,12 @@ class StepSubmission:
         return variables
 
     def payload_hash(self) -> str:
-        """Hex SHA-256 of the canonical JSON: the same however the body was spelled (X4)."""
-        return hashlib.sha256(canonical_json(asdict(self))).hexdigest()
+        """Hex SHA-256 of the canonical JSON: the same however the body was spelled (X4), and where
+        nobody is called back the same as before there were callbacks."""
+        payload = asdict(self)
+        if self.callback_url is None:
+            del payload["callback_url"]
+        return hashlib.sha256(canonical_json(payload)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +72,17 @@ class AcceptedStep:
     replayed: bool
 
 
-def prepare(submission: StepSubmission) -> PreparedStep:
+def prepare(submission: StepSubmission, networks: Sequence[Network]) -> PreparedStep:
     """Render the prompt and complete the rows. Raises PayloadInvalidError with all that is wrong
-    with the template, which is told with its line, and with the rows."""
+    with the template, which is told with its line, with the rows, and with the URL to call back;
+    `networks` are those where that may lead beside the public ones (X12)."""
     found = [
         FieldError(_place(path), reason)
         for path, reason in problems(
             submission.output_variable, submission.output_fields, submission.variables
         )
     ]
+    found += url_problems("callback_url", submission.callback_url, networks)
     # A tenth of a second and more to import, which most web processes never need.
     from jobs.liquid_prompt import PromptTemplateError, render  # noqa: PLC0415  # see above
 
@@ -121,6 +130,7 @@ def accept_step(
             # A client's own keys have no spaces: those of prompts are others.
             idempotency_key=f"step of {identity.team_id}: {key}" if key else None,
             payload_hash=asked.payload_hash() if key else "",
+            callback_url=asked.callback_url,
         )
     )
     logs.bind(job_id=submitted.step_id)

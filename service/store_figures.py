@@ -1,6 +1,6 @@
 """What does a scrape tell of the stored jobs? Read from Redis at each one (X10, A23).
 
-Four round trips, however many jobs there are. Figures of orgs are bounded: the largest
+Six round trips, however many jobs there are. Figures of orgs are bounded: the largest
 `ORGS_MAX` by name, the rest as one.
 """
 
@@ -24,6 +24,7 @@ from redis import Redis
 from jobs.domain.errors import StoreUnavailableError
 from jobs.settings import Settings
 from jobs.store.backlog import Backlog, read_backlog
+from jobs.store.delivery_stats import DeliveryStats, read_delivery_stats
 from jobs.store.generation_stats import GenerationStats, Histogram, read_generation_stats
 from jobs.store.stats import OrgStats, Stats
 from jobs.store.ticks import Ticks, TickStatus, is_red
@@ -68,6 +69,7 @@ class StoreFigures(Collector):
         yield from _of_ticks(Ticks(self._redis).all().values(), backlog.now_ms)
         generations = read_generation_stats(self._redis, backlog.now_ms)
         yield from _of_generations(generations, settings.generation_slots)
+        yield from _of_deliveries(read_delivery_stats(self._redis, backlog.now_ms))
 
 
 def _of_backlog(backlog: Backlog) -> Iterator[Metric]:
@@ -162,6 +164,37 @@ def _of_generation_limits(stats: GenerationStats, slots: int) -> Iterator[Metric
     for target, left_ms in stats.cooldowns_ms.items():
         cooldowns.add_metric([target], left_ms / 1000)
     yield cooldowns
+
+
+def _of_deliveries(stats: DeliveryStats) -> Iterator[Metric]:
+    pending = GaugeMetricFamily(
+        "genqueue_deliveries_pending", "Deliveries that are still to be posted", labels=("kind",)
+    )
+    for kind, count in stats.pending.items():
+        pending.add_metric([kind], count)
+    yield pending
+    ended = CounterMetricFamily(
+        "genqueue_deliveries_ended", "Deliveries that ended, by how", labels=("kind", "state")
+    )
+    for (kind, state), count in stats.ended.items():
+        ended.add_metric([kind, state], count)
+    yield ended
+    retried = CounterMetricFamily(
+        "genqueue_delivery_retries", "Tries that another one follows", labels=("kind",)
+    )
+    for kind, count in stats.retried.items():
+        retried.add_metric([kind], count)
+    yield retried
+    for name, text, value in (
+        ("genqueue_delivery_origins", "Origins that deliveries wait for", stats.origins),
+        ("genqueue_delivery_origins_due", "Those that a delivery is due for", stats.due),
+        (
+            "genqueue_delivery_lateness_seconds",
+            "How long the delivery has waited that is due longest",
+            stats.late_ms / 1000,
+        ),
+    ):
+        yield GaugeMetricFamily(name, text, value=value)
 
 
 def _histogram(name: str, text: str, found: Histogram) -> Metric:

@@ -18,6 +18,7 @@ from jobs.domain.job import MAX_ATTEMPTS_DEFAULT, PRIORITY_DEFAULT, NewJob
 from jobs.domain.states import State
 from jobs.runtime import Runtime
 from jobs.store.credentials import Identity
+from jobs.tickets import Tickets
 from service.context import current_request_id
 from service.errors import ModelUnavailableError
 
@@ -137,12 +138,17 @@ def _state_of(runtime: Runtime, job_id: str, org_id: str) -> State:
 
 def issue_ticket(runtime: Runtime, job_id: str) -> None:
     """The job is stored: without a ticket it only starts at the next poll of an idle worker."""
+    _issue(runtime.tickets, f"job {job_id}")
+
+
+def issue_delivery_ticket(runtime: Runtime) -> None:
+    """The delivery is stored: without a ticket it is posted at the next tick of the outbox."""
+    _issue(runtime.delivery_tickets, "a delivery")
+
+
+def _issue(tickets: Tickets, what: str) -> None:
     try:
-        runtime.tickets.issue()
+        tickets.issue()
     except (StoreUnavailableError, RedisError) as error:
-        log.warning(
-            "request %s: no ticket for job %s: %s",
-            current_request_id(),
-            job_id,
-            type(error).__name__,
-        )
+        name = type(error).__name__
+        log.warning("request %s: no ticket for %s: %s", current_request_id(), what, name)

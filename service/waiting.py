@@ -68,15 +68,19 @@ def wait_for_end(
     job_id: str,
     within_s: float,
     is_gone: Callable[[], bool],
+    client_id: str | None = None,
 ) -> bool | None:
     """Wait until the job has ended; False where it has not within the time, or where its
-    client or this process goes first, and None where there was no place to wait in.
+    client or this process goes first, and None where there was no place to wait in. `client_id`
+    is that of a client of the formation.
 
     Never raises StoreUnavailableError: the job is stored, and its receipt can be told.
     """
     until_s = time.monotonic() + within_s
     try:
-        place = fanout.subscribe(org_id, wanted=lambda event: event.job_id == job_id)
+        place = fanout.subscribe(
+            org_id, wanted=lambda event: event.job_id == job_id, client_id=client_id
+        )
     except (StreamsExhaustedError, StoreUnavailableError):
         return None
     with place:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from jobs.domain.job import PRIORITY_MAX, Attempt
 from jobs.domain.states import Answer
+from jobs.domain.turn_left import EndedChain
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,13 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The answer to a verb that ends an attempt or a job."""
+    """The answer to a verb that ends an attempt or a job; `delivery_wanted` where something is to
+    be posted since."""
 
     answer: Answer
     ticket_wanted: bool = False
+    delivery_wanted: bool = False
+    ended_chains: tuple[EndedChain, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class Promoted:
     ticket_wanted: bool
     due_in_ms: int | None
     sweep_age_ms: int | None
+    ended_chains: tuple[EndedChain, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

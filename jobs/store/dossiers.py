@@ -24,9 +24,22 @@ class StoredText:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredRequest:
+    """A chat request: the fields of its hash, the plan that is carried out, where its outcome goes,
+    its failed attempts, and the detail or question of its end."""
+
+    id: str
+    fields: Mapping[str, str]
+    plan: str | None
+    target: str | None
+    attempts: Sequence[str]
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Dossier:
     """A job and all that belongs to its prompt, spelled as Redis has it: fields that this
-    release does not know are kept."""
+    release does not know are kept. `request` is the chat request that the prompt was sent as."""
 
     job_id: str
     record: Mapping[str, str]
@@ -40,6 +53,7 @@ class Dossier:
     ledger: Sequence[str]
     audit: Sequence[str]
     responses: Sequence[StoredText]
+    request: StoredRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +78,18 @@ class Dossiers:
         return count
 
     def read(self, job_ids: Sequence[str]) -> list[Dossier]:
-        """The dossiers of these jobs, in three round trips; ids that name none are left out."""
+        """The dossiers of these jobs, in four round trips at most; ids that name none are left
+        out."""
         records = self._records(job_ids)
         prompts = self._prompts({row[0]["prompt_id"] for row in records.values()})
         responses = self._responses(
             {target for prompt in prompts.values() for target in _targets(prompt[4])}
         )
+        requests = self._requests(
+            {prompt[0]["request"] for prompt in prompts.values() if "request" in prompt[0]}
+        )
         return [
-            self._dossier(job_id, row, prompts[row[0]["prompt_id"]], responses)
+            self._dossier(job_id, row, prompts[row[0]["prompt_id"]], responses, requests)
             for job_id, row in records.items()
         ]
 
@@ -138,9 +156,32 @@ class Dossiers:
             if found[2 * n]
         }
 
+    def _requests(self, request_ids: Iterable[str]) -> dict[str, StoredRequest]:
+        request_ids = list(request_ids)
+        if not request_ids:
+            return {}
+        with store_errors():
+            pipe = self._redis.pipeline(transaction=True)
+            for request_id in request_ids:
+                pipe.hgetall(keys.REQUEST(request_id))
+                pipe.get(keys.REQUEST_PLAN(request_id))
+                pipe.get(keys.REQUEST_TARGET(request_id))
+                pipe.lrange(keys.REQUEST_ATTEMPTS(request_id), 0, -1)
+                pipe.get(keys.REQUEST_NOTE(request_id))
+            found = pipe.execute()
+        return {
+            one: StoredRequest(one, *found[5 * n : 5 * n + 5])
+            for n, one in enumerate(request_ids)
+            if found[5 * n]
+        }
+
     @staticmethod
     def _dossier(
-        job_id: str, row: Sequence[Any], prompt: Sequence[Any], responses: Mapping[str, StoredText]
+        job_id: str,
+        row: Sequence[Any],
+        prompt: Sequence[Any],
+        responses: Mapping[str, StoredText],
+        requests: Mapping[str, StoredRequest],
     ) -> Dossier:
         record, options, error, history = row
         fields, text, metadata, replaced, edges, ledger, audit = prompt
@@ -157,6 +198,7 @@ class Dossiers:
             ledger=ledger,
             audit=audit,
             responses=[responses[one] for one in _targets(edges) if one in responses],
+            request=requests.get(fields.get("request", "")),
         )
 
 

@@ -22,9 +22,14 @@ READ_COUNT: Final = 1000
 """Most events of one organisation in one read."""
 
 
+STATE_CHANGED: Final = "job.state_changed"
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One move of a job. `source` is "" for the submit that made it; `user_id` made the job."""
+    """One move of a job, or what `type` says of its chain, whose `state` is then that of the
+    chain and whose `request_job_id` names it. `source` is "" for the submit that made the job;
+    `user_id` made it."""
 
     seq: int
     job_id: str
@@ -36,6 +41,8 @@ class Event:
     attempt: int
     at_ms: int
     reason: str
+    type: str = STATE_CHANGED
+    request_job_id: str = ""
 
     @property
     def ends_job(self) -> bool:
@@ -162,4 +169,6 @@ def _event(entry_id: str, fields: Mapping[str, str]) -> Event:
         attempt=int(fields.get("attempt") or 0),
         at_ms=int(fields.get("at") or 0),
         reason=fields.get("reason", ""),
+        type=fields.get("type", STATE_CHANGED),
+        request_job_id=fields.get("request", ""),
     )

@@ -78,6 +78,7 @@ class Generations:
             options=compact_json(new.options),
             digest=new.digest,
             wake_token=new.wake_token,
+            wake_url=new.wake_url,
             flag=self._flag,
             per_minute=self._per_minute,
             reserve=new.reserve_usd_micros,

@@ -39,11 +39,35 @@ QUEUE_MOST_MS: Final = 90_000
 SLOT_TTL_MS: Final = 120_000
 """A slot that nobody frees ends so late: after the hard limit of its call (B18)."""
 
+TOKENS_TTL_MS: Final = 60_000
+"""The text of a streamed turn can be read so long after its last piece."""
+
+TOKENS_KEPT: Final = 20_000
+
+CAPTAINS_LOG_TTL_MS: Final = 90 * 86_400_000
+LOG_REASONS_BYTES: Final = 4_000
+"""No further reason is kept in a line that has so much: a line is shown in 1,000 characters."""
+
+
 STEP_TTL_MS: Final = 86_400_000
 """A step can be read for a day after its end."""
 
 WAKES_TTL_MS: Final = 600_000
 WAKES_KEPT: Final = 10_000
+
+DELIVERY_TTL_MS: Final = 30 * 86_400_000
+"""A delivery can be read and replayed for 30 days after its end (C17)."""
+
+WAKE_KEPT_MS: Final = 86_400_000
+DELIVERY_TRIED_MS: Final = 86_400_000
+"""A delivery that nobody took within a day is given up (C17), a wake within 10 minutes."""
+
+WAKE_TRIED_MS: Final = 600_000
+DELIVERY_LOG_KEPT: Final = 20
+DELIVERIES_KEPT: Final = 10_000
+"""So many deliveries are listed, the newest, of a user and in all."""
+
+HEALTH_MS: Final = 86_400_000
 
 CREDITS_LEDGER_KEPT: Final = 10_000
 """So many rows a team's ledger of credits keeps, the newest."""
@@ -122,7 +146,7 @@ RUNNING = Key("running", "running", "zset", "job by end of its lease in ms", "em
 RUNNING_BY_ORG = Key("running_by_org", "running_by_org", "hash", "org to running jobs", "empty")
 QUOTAS = Key("quotas", "quotas", "hash", "org to its most running jobs", "operator")
 
-CLAIM = Key("claim", "claim:%s", "list", "jobs taken under a claim token", "2 min")
+CLAIM = Key("claim", "claim:%s", "list", "jobs or deliveries taken under a token", "2 min")
 IDEMPOTENCY = Key(
     "idempotency", "idem:%s", "string", "payload hash|job|prompt", "24 h after the job's end"
 )
@@ -132,12 +156,50 @@ GENERATION = Key(
 GENERATION_OF = Key(
     "generation_of", "generation_of:%s", "string", "digest of a submit to its generation", "with it"
 )
-WAITERS = Key("waiters", "generation:%s:waiters", "set", "wake tokens, 16 at most", "10 min")
+WAITERS = Key("waiters", "generation:%s:waiters", "set", "wake tokens, some with URL, 16", "10 min")
 WAKES = Key("wakes", "wakes", "stream", "ended generations with their waiters", "10 min")
 STEP = Key("step", "step:%s", "hash", "how far a step came", "1 d after its end")
 STEP_INPUTS = Key("step_inputs", "step:%s:inputs", "string", "its inputs as JSON", "with it")
 STEP_LOG = Key("step_log", "step:%s:log", "string", "its run log as JSON, 10 lines", "with it")
 STEP_RESULT = Key("step_result", "step:%s:result", "string", "what came of it, JSON", "with it")
+REQUEST = Key(
+    "request", "request:%s", "hash", "a chat turn: whose, how far, how it ended", "archive"
+)
+REQUEST_PLAN = Key(
+    "request_plan", "request:%s:plan", "string", "plan of the attempt that runs, JSON", "its end"
+)
+REQUEST_TARGET = Key(
+    "request_target", "request:%s:target", "string", "where its outcome is posted", "archive"
+)
+REQUEST_ATTEMPTS = Key(
+    "request_attempts", "request:%s:attempts", "list", "failed attempts as JSON", "archive"
+)
+REQUEST_NOTE = Key(
+    "request_note", "request:%s:note", "string", "detail of its end, or its question", "archive"
+)
+TOKENS = Key("tokens", "request:%s:tokens", "stream", "text of a turn as it is written", "1 min")
+CAPTAINS_LOG = Key(
+    "captains_log", "captains_log:%s", "list", "at_ms|request|state of a user's day", "90 d"
+)
+DELIVERY = Key("delivery", "delivery:%s", "hash", "what is to be posted, and how far", "30 d")
+DELIVERY_BODY = Key("delivery_body", "delivery:%s:body", "string", "the bytes posted", "with it")
+DELIVERY_LOG = Key(
+    "delivery_log", "delivery:%s:log", "list", "at_ms|status or error|ms of a try", "with it"
+)
+DELIVERIES = Key(
+    "deliveries", "deliveries:%s", "zset", "those of owner|user, by created_at in ms", "31 d"
+)
+ALL_DELIVERIES = Key("all_deliveries", "deliveries", "zset", "those of everybody", "31 d")
+ORIGINS = Key("origins", "origins", "zset", "origin by ms of its next delivery", "empty")
+ORIGIN = Key("origin", "origin:%s", "zset", "its receivers, owner|origin, likewise", "empty")
+RECEIVER = Key("receiver", "receiver:%s", "zset", "its hooks, a path each, likewise", "empty")
+HOOK = Key("hook", "hook:%s", "zset", "its pending deliveries by due ms", "empty")
+POSTING = Key(
+    "posting", "posting:%s", "zset", "of hook, receiver, origin: in flight by end of lease", "30 s"
+)
+HEALTH = Key(
+    "health", "health:%s", "hash", "of hook, receiver: failures in a row, paused_until", "1 d"
+)
 WAKES_AT = Key("wakes_at", "wakes_at", "string", "id of the last wake that was matched", "never")
 EXPIRING = Key("expiring", "expiring", "zset", "queued job by ms from which it ends", "empty")
 SLOTS = Key("slots", "slots", "zset", "lease of a generation by ms of its end", "2 min")
@@ -156,6 +218,9 @@ CREDITS_LEDGER = Key(
 BILLING = Key("billing", "billing", "list", "events that are still to be reported", "tick")
 GENERATION_STATS = Key(
     "generation_stats", "generation_stats", "hash", "counts and histograms of all", "never"
+)
+DELIVERY_STATS = Key(
+    "delivery_stats", "delivery_stats", "hash", "counts of deliveries by kind and state", "never"
 )
 
 EVENTS = Key("events", "events:%s", "stream", "an org's moves, id `seq-0`", "1 h after the last")
@@ -220,8 +285,19 @@ _LIMITS: Final = {
     "QUEUE_MOST_MS": QUEUE_MOST_MS,
     "SLOT_TTL_MS": SLOT_TTL_MS,
     "STEP_TTL_MS": STEP_TTL_MS,
+    "TOKENS_TTL_MS": TOKENS_TTL_MS,
+    "TOKENS_KEPT": TOKENS_KEPT,
+    "CAPTAINS_LOG_TTL_MS": CAPTAINS_LOG_TTL_MS,
+    "LOG_REASONS_BYTES": LOG_REASONS_BYTES,
     "WAKES_TTL_MS": WAKES_TTL_MS,
     "WAKES_KEPT": WAKES_KEPT,
+    "DELIVERY_TTL_MS": DELIVERY_TTL_MS,
+    "WAKE_KEPT_MS": WAKE_KEPT_MS,
+    "DELIVERY_TRIED_MS": DELIVERY_TRIED_MS,
+    "WAKE_TRIED_MS": WAKE_TRIED_MS,
+    "DELIVERY_LOG_KEPT": DELIVERY_LOG_KEPT,
+    "DELIVERIES_KEPT": DELIVERIES_KEPT,
+    "HEALTH_MS": HEALTH_MS,
     "CREDITS_LEDGER_KEPT": CREDITS_LEDGER_KEPT,
     "BILLING_KEPT": BILLING_KEPT,
 }

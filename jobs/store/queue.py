@@ -5,18 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from jobs.domain.canonical_json import compact_json
-from jobs.domain.entities import Response
 from jobs.domain.errors import (
     ErrorKind,
     IdempotencyKeyReusedError,
     RelatedEntityMissingError,
 )
-from jobs.domain.generation_codes import GenerationCode
 from jobs.domain.job import SCHEMA_MIN, SCHEMA_VERSION, Attempt, Kind, NewJob
-from jobs.domain.outcome import Cooldown
 from jobs.domain.states import Answer
 from jobs.store.answers import (
     Claimed,
@@ -28,32 +25,11 @@ from jobs.store.answers import (
     Superseded,
 )
 from jobs.store.codec import job_from_fields
-from jobs.store.scripts import Scripts
-
-MESSAGE_MAX: Final = 1000
-"""Characters of an error message that are kept."""
-
-REASON_MAX: Final = 120
-
-
-def _usage(response: Response) -> dict[str, Any]:
-    return {
-        "prompt_tokens": response.usage.prompt_tokens,
-        "completion_tokens": response.usage.completion_tokens,
-        "cost_usd_micros": response.cost_usd_micros,
-        "provider": response.provider,
-        "model": response.model,
-        "provider_request_id": response.provider_request_id,
-    }
+from jobs.store.settlements import MESSAGE_MAX, REASON_MAX, Settlements, ended_chains, kept, settled
 
 
 def _optional_json(value: Mapping[str, Any]) -> str:
     return compact_json(value) if value else ""
-
-
-def _kept(text: str, most: int) -> str:
-    """What is stored of a message; one odd character must not keep an attempt from ending."""
-    return text[:most].encode("utf-8", "replace").decode()
 
 
 def _idempotency_part(org_id: str, key: str | None) -> str:
@@ -63,12 +39,8 @@ def _idempotency_part(org_id: str, key: str | None) -> str:
     return hashlib.sha256(json.dumps([org_id, key]).encode()).hexdigest()[:40]
 
 
-class Queue:
+class Queue(Settlements):
     """The write side of the store. `ticket_cap` bounds the tickets that wait at a time."""
-
-    def __init__(self, scripts: Scripts, *, ticket_cap: int) -> None:
-        self._scripts = scripts
-        self._ticket_cap = ticket_cap
 
     def submit(self, job: NewJob) -> Submitted:
         """Store prompt and job (A1). Raises IdempotencyKeyReusedError (X4),
@@ -96,6 +68,8 @@ class Queue:
             payload_hash=job.payload_hash,
             team_id=job.team_id,
             step_inputs=_optional_json(job.step_inputs),
+            request=_optional_json(job.request),
+            target_url=job.target_url,
             ticket_cap=self._ticket_cap,
             schema_version=job.kind.schema_version,
         )
@@ -145,172 +119,31 @@ class Queue:
         """As `renew`, but only looks (A17)."""
         return _pairs(self._scripts.run("check", held=_flat(held)))
 
-    def succeed(self, job_id: str, token: str, response: Response) -> Settled:
-        """End a running attempt with its response and all that belongs to it (A19)."""
-        usage = _usage(response)
-        fields = {
-            **usage,
-            "finish_reason": response.finish_reason,
-            "truth_class": response.truth_class,
-            "state_class": response.state_class,
-        }
-        reply = self._scripts.run(
-            "succeed",
-            id=job_id,
-            token=token,
-            response_id=response.id,
-            text=response.text,
-            source_refs=compact_json(response.source_refs),
-            ledger=compact_json(usage),
-            envelope="",
-            bill="",
-            ticket_cap=self._ticket_cap,
-            response=[
-                part
-                for name, value in fields.items()
-                if value is not None
-                for part in (name, value)
-            ],
-        )
-        return _settled(reply)
-
-    def complete(self, job_id: str, token: str) -> Settled:
-        """End a step whose record holds what came of it."""
-        return self.succeed_generation(job_id, token, "", "")
-
-    def succeed_generation(self, job_id: str, token: str, envelope: str, bill: str) -> Settled:
-        """End a generation with its envelope (B14); `bill` is `bill_text`."""
-        reply = self._scripts.run(
-            "succeed",
-            id=job_id,
-            token=token,
-            response_id="",
-            text="",
-            source_refs="",
-            ledger="",
-            envelope=envelope,
-            bill=bill,
-            ticket_cap=self._ticket_cap,
-            response=[],
-        )
-        return _settled(reply)
-
-    def book(self, job_id: str, attempt: int, response: Response) -> Settled:
-        """Book what a call used whose answer comes too late to be anybody's (X16)."""
-        reply = self._scripts.run(
-            "book",
-            id=job_id,
-            attempt=attempt,
-            response_id=response.id,
-            ledger=compact_json(_usage(response)),
-            bill="",
-            token="",
-            team_id="",
-            ticket_cap=self._ticket_cap,
-        )
-        return _settled(reply)
-
-    def book_generation(self, job_id: str, team_id: str, token: str, bill: str) -> Settled:
-        """A call of a generation that was taken away from its worker is over: its slots are
-        free, and what it used is booked (B18, X16)."""
-        reply = self._scripts.run(
-            "book",
-            id=job_id,
-            attempt="",
-            response_id=token,
-            ledger="",
-            bill=bill,
-            token=token,
-            team_id=team_id,
-            ticket_cap=self._ticket_cap,
-        )
-        return _settled(reply)
-
-    def retry(
-        self,
-        job_id: str,
-        token: str,
-        kind: ErrorKind,
-        message: str,
-        after_ms: int,
-        cooldown: Cooldown | None = None,
-    ) -> Settled:
-        """Put a failed attempt back for another one, `after_ms` from now (A10); others wait for
-        the end of `cooldown` (X15)."""
-        reply = self._scripts.run(
-            "retry",
-            id=job_id,
-            token=token,
-            kind=kind,
-            message=_kept(message, MESSAGE_MAX),
-            after_ms=after_ms,
-            **_cooldown(cooldown),
-            ticket_cap=self._ticket_cap,
-        )
-        return _settled(reply)
-
-    def snooze(
-        self, job_id: str, token: str, reason: str, after_ms: int, bill: str = ""
-    ) -> Settled:
-        """Put an attempt back, `after_ms` from now, without counting it (A2)."""
-        reply = self._scripts.run(
-            "snooze",
-            id=job_id,
-            token=token,
-            reason=_kept(reason, REASON_MAX),
-            after_ms=after_ms,
-            bill=bill,
-            ticket_cap=self._ticket_cap,
-        )
-        return _settled(reply)
-
-    def fail(
-        self,
-        job_id: str,
-        token: str,
-        kind: ErrorKind,
-        message: str,
-        *,
-        code: GenerationCode | None = None,
-        bill: str = "",
-        cooldown: Cooldown | None = None,
-    ) -> Settled:
-        """End a running attempt and its job with an error; a generation has its code and its
-        bill. Others wait for the end of `cooldown` (X15)."""
-        reply = self._scripts.run(
-            "fail",
-            id=job_id,
-            token=token,
-            kind=kind,
-            message=_kept(message, MESSAGE_MAX),
-            code=code,
-            bill=bill,
-            **_cooldown(cooldown),
-            ticket_cap=self._ticket_cap,
-        )
-        return _settled(reply)
-
     def expire(self, job_id: str, kind: ErrorKind, message: str) -> Settled:
         """Fail a queued job that may never run (A3)."""
         reply = self._scripts.run(
             "expire",
             id=job_id,
             kind=kind,
-            message=_kept(message, MESSAGE_MAX),
+            message=kept(message, MESSAGE_MAX),
             ticket_cap=self._ticket_cap,
         )
-        return _settled(reply)
+        return settled(reply)
 
-    def cancel(self, job_id: str, org_id: str, reason: str = "") -> Settled:
-        """End a queued or running job at once (A17)."""
+    def cancel(
+        self, job_id: str, org_id: str, reason: str = "", *, is_request: bool = False
+    ) -> Settled:
+        """End a queued or running job at once (A17). Where it `is_request`, `job_id` is the first
+        job of a chat request, whose current attempt ends (C15)."""
         reply = self._scripts.run(
             "cancel",
             id=job_id,
             org_id=org_id,
-            reason=_kept(reason, REASON_MAX),
+            reason=kept(reason, REASON_MAX),
+            is_request="1" if is_request else "",
             ticket_cap=self._ticket_cap,
         )
-        return _settled(reply)
+        return settled(reply)
 
     def supersede(self, job_id: str, new_id: str, org_id: str, user_id: str) -> Superseded:
         """Replace an ended job by the new job `new_id` for the same prompt (A16). A generation is
@@ -338,6 +171,7 @@ class Queue:
             ticket_wanted=bool(reply[2]),
             due_in_ms=int(reply[4]) - now_ms if reply[4] else None,
             sweep_age_ms=now_ms - int(reply[5]) if reply[5] else None,
+            ended_chains=ended_chains(reply[6]),
         )
 
     def reclaim(
@@ -363,12 +197,6 @@ class Queue:
         )
 
 
-def _cooldown(cooldown: Cooldown | None) -> dict[str, str | int]:
-    if cooldown is None:
-        return {"cooldown_target": "", "cooldown_ms": 0}
-    return {"cooldown_target": cooldown.target, "cooldown_ms": cooldown.for_ms}
-
-
 def _flat(held: Mapping[str, str]) -> list[str]:
     return [part for pair in held.items() for part in pair]
 
@@ -376,10 +204,6 @@ def _flat(held: Mapping[str, str]) -> list[str]:
 def _pairs(reply: Iterable[str]) -> dict[str, str]:
     items = list(reply)
     return dict(zip(items[::2], items[1::2], strict=True))
-
-
-def _settled(reply: Sequence[Any]) -> Settled:
-    return Settled(Answer(reply[0]), ticket_wanted=bool(reply[1]))
 
 
 def _attempt(item: Sequence[Any]) -> Attempt:

@@ -91,7 +91,10 @@ class _Prelude:
         return self.functions.keys() & set(re.findall(r"\w+", text))
 
 
-PRELUDE: Final = ("records", "lanes", "gates", "generations", "steps", "moves")
+PRELUDE: Final = (
+    *("records", "lanes", "gates", "deliveries"),
+    *("generations", "steps", "events", "turns", "moves"),
+)
 """The files of the prelude, in the order in which they use each other."""
 
 
@@ -144,6 +147,9 @@ VERBS: Final = (
     "submit",
     "submit_generation",
     "note_step",
+    "note_turn",
+    "say",
+    "read_request",
     "wake",
     "last_wake",
     "raise_cap",
@@ -168,6 +174,9 @@ VERBS: Final = (
     "archive",
     "fire",
     "ticked",
+    "take_deliveries",
+    "settle_delivery",
+    "replay_delivery",
 )
 
 

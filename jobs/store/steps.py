@@ -51,7 +51,8 @@ class Woken(StrEnum):
 @dataclass(frozen=True, slots=True)
 class NewStep:
     """A step as submitted, its prompt rendered. `variables` are those of the run by their keys,
-    `rows` say which of them are written. Ids are made by the caller."""
+    `rows` say which of them are written. Ids are made by the caller. `callback_url` is told once it
+    has ended."""
 
     id: str
     prompt_id: str
@@ -67,6 +68,7 @@ class NewStep:
     on_error: OnError
     idempotency_key: str | None = None
     payload_hash: str = ""
+    callback_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,7 @@ class Steps:
                 payload_hash=new.payload_hash,
                 team_id=new.team_id,
                 step_inputs=_stored_inputs(new),
+                target_url=new.callback_url,
             )
         )
         return SubmittedStep(submitted.job_id, submitted.replayed, submitted.ticket_wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,9 +18,12 @@ from jobs.worker.attempt import AttemptRunner, Handler
 from jobs.worker.handlers.generation import GenerationHandler
 from jobs.worker.handlers.prompt import PromptHandler
 from jobs.worker.handlers.step import StepHandler
+from jobs.worker.handlers.turn import TurnHandler
 from jobs.worker.heartbeat import Heartbeat
 from jobs.worker.local_generations import LocalGenerationClient
 from jobs.worker.pool import WorkPool
+from jobs.worker.turns.executor import TurnExecutor
+from jobs.worker.turns.run import Tools
 
 HORSE_LEAVES_AFTER_S: Final = 10.0
 
@@ -57,11 +60,12 @@ def assemble(
     )
     runner = AttemptRunner(
         runtime.queue,
-        handlers_of(runtime),
+        handlers_of(runtime, is_stopping=lambda: pool.is_stopping),
         heartbeat,
         patience_s=settings.stuck_after_s,
-        jitter=lambda spread_s: random.uniform(0.0, spread_s),
+        jitter=_jitter,
         issue_ticket=runtime.tickets.issue,
+        issue_delivery_ticket=runtime.delivery_tickets.issue,
         report=log_usage,
         is_captured=bool(settings.capture_url),
     )
@@ -83,9 +87,12 @@ def assemble(
     return Crew(pool, runner, heartbeat)
 
 
-def handlers_of(runtime: Runtime) -> Mapping[Kind, Handler]:
-    """Who does which kind of job."""
+def handlers_of(
+    runtime: Runtime, is_stopping: Callable[[], bool] = lambda: False
+) -> Mapping[Kind, Handler]:
+    """Who does which kind of job. `is_stopping` answers whether the process takes no more work."""
     settings = runtime.settings
+    turns = TurnHandler(_tools_of(runtime, is_stopping))
     return {
         Kind.PROMPT: PromptHandler(
             runtime.models, runtime.providers, budget_s=settings.call_budget_s
@@ -94,7 +101,26 @@ def handlers_of(runtime: Runtime) -> Mapping[Kind, Handler]:
             runtime.models, runtime.providers, settings.extraction_model
         ),
         Kind.STEP: StepHandler(runtime.steps, _client_of(runtime)),
+        Kind.CHAT: turns,
+        Kind.ESCALATION: turns,
     }
+
+
+def _tools_of(runtime: Runtime, is_stopping: Callable[[], bool]) -> Tools:
+    executor = TurnExecutor(
+        runtime.formation,
+        runtime.models,
+        runtime.providers,
+        call_budget_s=runtime.settings.call_budget_s,
+    )
+    return Tools(
+        turns=runtime.turns,
+        tokens=runtime.tokens,
+        formation=runtime.formation,
+        executor=executor,
+        jitter=_jitter,
+        is_stopping=is_stopping,
+    )
 
 
 def _client_of(runtime: Runtime) -> GenerationClient:
@@ -103,6 +129,10 @@ def _client_of(runtime: Runtime) -> GenerationClient:
     if settings.generation_url:
         return HttpGenerationClient(settings.generation_url, settings.generation_token)
     return LocalGenerationClient(runtime.intake, runtime.generations, runtime.tickets.issue)
+
+
+def _jitter(spread_s: float) -> float:
+    return random.uniform(0.0, spread_s)
 
 
 def _leave_later(heartbeat: Heartbeat, job_id: str) -> None:

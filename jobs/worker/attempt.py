@@ -20,6 +20,7 @@ from jobs.domain.errors import (
 from jobs.domain.job import Attempt, Job, Kind
 from jobs.domain.outcome import (
     Abandoned,
+    Answered,
     Completed,
     Failed,
     Generated,
@@ -30,6 +31,8 @@ from jobs.domain.outcome import (
 )
 from jobs.domain.retry import Jitter, decide
 from jobs.domain.states import Answer, State
+from jobs.domain.turn_left import TurnLeft
+from jobs.retry_events import tell_ended, tell_failed
 from jobs.store.answers import Settled
 from jobs.store.bills import bill_text, events_of
 from jobs.store.queue import Queue
@@ -56,12 +59,14 @@ class Handler(Protocol):
         ...
 
 
-def aborted(scope: AbortScope, bill: Bill | None = None) -> Snooze | Abandoned:
+def aborted(
+    scope: AbortScope, bill: Bill | None = None, turn: TurnLeft | None = None
+) -> Snooze | Abandoned:
     """How an attempt ends whose scope was aborted: back to the queue where its worker leaves,
     else it is nobody's any more."""
     if scope.reason == SHUTDOWN:
-        return Snooze(SHUTDOWN, after_ms=0, bill=bill)
-    return Abandoned(scope.reason, bill=bill)
+        return Snooze(SHUTDOWN, after_ms=0, bill=bill, turn=turn)
+    return Abandoned(scope.reason, bill=bill, turn=turn)
 
 
 def surprise(job: Job, error: Exception) -> AttemptError:
@@ -89,6 +94,7 @@ class AttemptRunner:
         patience_s: float,
         jitter: Jitter,
         issue_ticket: Callable[[], None],
+        issue_delivery_ticket: Callable[[], None] = lambda: None,
         report: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _events: None,
         is_captured: bool = False,
     ) -> None:
@@ -98,6 +104,7 @@ class AttemptRunner:
         self._patience_s = patience_s
         self._jitter = jitter
         self._issue_ticket = issue_ticket
+        self._issue_delivery_ticket = issue_delivery_ticket
         self._report = report
         self._is_captured = is_captured
         self._leaving = threading.Event()
@@ -167,13 +174,17 @@ class AttemptRunner:
                 )
             case Completed():
                 return self._queue.complete(job_id, token)
+            case Answered(response, turn):
+                if response is None:
+                    return self._queue.complete(job_id, token, turn)
+                return self._queue.succeed(job_id, token, response, turn)
             case Retry(kind, message, after_ms, cooldown):
                 return self._queue.retry(job_id, token, kind, message, after_ms, cooldown)
-            case Snooze(reason, after_ms, bill):
+            case Snooze(reason, after_ms, bill, turn):
                 return self._queue.snooze(
-                    job_id, token, reason, after_ms, self._bill(attempt, bill)
+                    job_id, token, reason, after_ms, self._bill(attempt, bill), turn
                 )
-            case Failed(kind, message, code, bill, cooldown):
+            case Failed(kind, message, code, bill, cooldown, turn):
                 return self._queue.fail(
                     job_id,
                     token,
@@ -182,6 +193,7 @@ class AttemptRunner:
                     code=code,
                     bill=self._bill(attempt, bill),
                     cooldown=cooldown,
+                    turn=turn,
                 )
             case Abandoned():
                 return None
@@ -196,6 +208,9 @@ class AttemptRunner:
         try:
             if isinstance(outcome, Succeeded):
                 return self._queue.book(job.id, job.attempt, outcome.response)
+            turn = turn_of(outcome)
+            if turn is not None:
+                return self._queue.book_turn(job.id, job.attempt, attempt.token, turn)
             if job.kind is Kind.GENERATION:
                 bill = self._bill(attempt, _bill_of(outcome))
                 return self._queue.book_generation(job.id, job.team_id or "", attempt.token, bill)
@@ -221,12 +236,21 @@ class AttemptRunner:
         is_lost = isinstance(outcome, Abandoned)
         if is_lost or (settled is not None and settled.answer != Answer.OK):
             settled = self._book(attempt, outcome)
+        elif settled is not None:
+            tell_failed(job, outcome)
+            tell_ended(settled.ended_chains)
         self._report(events_of(job, _bill_of(outcome)))
         if settled and settled.ticket_wanted:
-            try:
-                self._issue_ticket()
-            except StoreUnavailableError as error:
-                logger.warning("no ticket issued: %s", error)
+            _signal(self._issue_ticket)
+        if settled and settled.delivery_wanted:
+            _signal(self._issue_delivery_ticket)
+
+
+def _signal(issue: Callable[[], None]) -> None:
+    try:
+        issue()
+    except StoreUnavailableError as error:
+        logger.warning("no ticket issued: %s", error)
 
 
 def _told(outcome: Outcome, word: str) -> tuple[int, str]:
@@ -238,6 +262,13 @@ def _told(outcome: Outcome, word: str) -> tuple[int, str]:
             return logging.INFO, "cancelled"
         return logging.WARNING, f"{word}: {outcome.reason}"
     return logging.WARNING, f"refused: {word}"
+
+
+def turn_of(outcome: Outcome) -> TurnLeft | None:
+    """What an attempt of a chat turn leaves, None for other kinds."""
+    if isinstance(outcome, Answered | Failed | Snooze | Abandoned):
+        return outcome.turn
+    return None
 
 
 def _bill_of(outcome: Outcome) -> Bill | None:

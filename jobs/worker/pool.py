@@ -258,6 +258,11 @@ class WorkPool:
         except StoreUnavailableError as error:
             logger.warning("no ticket issued: %s", error)
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether this process takes nothing more."""
+        return self._stopping.is_set()
+
     def stop_claiming(self) -> None:
         """Take nothing more; what runs goes on."""
         self._stopping.set()

@@ -11,6 +11,7 @@ from flask import Response, request, url_for
 
 from jobs.domain.errors import IdempotencyKeyReusedError, JobMissingError
 from jobs.domain.states import Answer
+from jobs.retry_events import tell_ended
 from jobs.runtime import Runtime
 from jobs.store.credentials import Identity
 from jobs.store.listing import Filter
@@ -31,7 +32,7 @@ from service.schemas.jobs import (
     ShownPage,
 )
 from service.schemas.prompts import FinishedSchema
-from service.submission import issue_ticket
+from service.submission import issue_delivery_ticket, issue_ticket
 from service.waiting import read_preferences
 
 blueprint = Blueprint("jobs", __name__, url_prefix="/v1/jobs", description="Follow and steer jobs")
@@ -137,6 +138,9 @@ def cancel_job(job_id: str) -> ShownJob:
         raise missing_job(runtime.records, entity_id, identity.org_id)
     if settled.ticket_wanted:
         issue_ticket(runtime, entity_id)
+    tell_ended(settled.ended_chains)
+    if settled.delivery_wanted:
+        issue_delivery_ticket(runtime)
     return show_job(runtime.records, entity_id, identity.org_id)
 
 

@@ -85,8 +85,8 @@ def submit_step(
     """
     # The token's team is that of the address.
     del team_id
-    step = prepare(submission)
     runtime, identity = current_runtime(), current_identity()
+    step = prepare(submission, runtime.settings.webhook_networks)
     if submission.mode is StepMode.MOCK:
         return _shown(mock(step))
     if submission.mode is StepMode.PREVIEW:

@@ -41,10 +41,11 @@ EXIT_FILE: Final = 1
 def archive_old_jobs(before: Moment, path: Path, dry_run: bool, as_json: bool) -> None:
     """Write ended jobs to a file, one JSON line each, and remove from Redis what was written.
 
-    A line holds the record, the history, the prompt with its text, its responses, what was used
-    and who decided. Nothing is removed before its line is on the disk. A run that was killed may
-    have written jobs that it did not remove: the next run writes those again and says how many;
-    the last line of a job counts. Ids of archived jobs are remembered for 30 days.
+    A line holds the record, the history, the prompt with its text, its responses, what was used and
+    who decided, and of a chat turn its request with all attempts. Nothing is removed before its
+    line is on the disk. A run that was killed may have written jobs that it did not remove: the
+    next run writes those again and says how many; the last line of a job counts. Ids of archived
+    jobs are remembered for 30 days.
 
     \b
     Example: genqueue archive-old-jobs --before 90d --file /var/backups/genqueue.jsonl

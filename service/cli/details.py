@@ -1,18 +1,22 @@
-"""What is told of one job? Its record, history, the jobs of its prompt, usage, decisions."""
+"""What is told of one job? Its record, history, its chat request, the jobs of its prompt, usage,
+decisions."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 from rich.text import Text
 
-from jobs.domain.job import Job, Kind
+from jobs.domain.job import MAX_ATTEMPTS_LIMIT, Job, Kind
 from jobs.runtime import Runtime
 from jobs.store.records import AuditRow, JobView, LedgerRow, PromptView
-from service.cli.jobs import error_named
+from jobs.store.turn_codec import next_job_id
+from jobs.store.turns import RequestView
+from service.cli.jobs import error_named, request_named
 from service.cli.moments import duration
 from service.cli.output import (
     heading,
@@ -31,28 +35,76 @@ TEXT_SHOWN = 2000
 """Characters of a prompt or a response that people get to see; --json has all."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The chat request that a job is an attempt of: the first one, the turn itself, is 1. `view`
+    is None where it is archived."""
+
+    id: str
+    attempt: int | None
+    view: RequestView | None
+
+
 def print_details(runtime: Runtime, view: JobView, *, as_json: bool) -> None:
     """Print a job with all that belongs to it."""
     details = show_view(runtime.records, view)
     prompt = runtime.records.prompt(view.job.prompt_id)
+    request = _request(runtime, view.job)
     if as_json:
-        print_json(_as_json(runtime, details, prompt))
+        print_json(_as_json(runtime, details, prompt, request))
         return
     is_generation = view.job.kind is Kind.GENERATION
     codes = runtime.generations.codes_of([view.job.id] if is_generation else [])
-    _print_record(details, codes.get(view.job.id, ""))
+    _print_record(details, codes.get(view.job.id, ""), request)
     _print_history(details)
     if prompt is not None:
         _print_prompt(prompt, view.job)
 
 
-def _as_json(runtime: Runtime, details: ShownJob, prompt: PromptView | None) -> dict[str, Any]:
+def _request(runtime: Runtime, job: Job) -> _Request | None:
+    request_id = request_named(job)
+    if request_id is None:
+        return None
+    return _Request(request_id, _number_of(job), runtime.turns.read(job.root_id))
+
+
+def _number_of(job: Job) -> int | None:
+    """Which attempt of its request a job is: their ids follow from each other, also where earlier
+    ones are archived."""
+    job_id = job.root_id
+    for number in range(1, MAX_ATTEMPTS_LIMIT + 2):
+        if job_id == job.id:
+            return number
+        job_id = next_job_id(job_id)
+    return None
+
+
+def _as_json(
+    runtime: Runtime, details: ShownJob, prompt: PromptView | None, request: _Request | None
+) -> dict[str, Any]:
     value: dict[str, Any] = {"job": JobDetailSchema().dump(details)}
+    if request is not None:
+        value["request"] = _request_json(request)
     if prompt is not None:
         jobs = show_jobs(runtime.records, prompt.jobs)
         value["prompt"] = PromptViewSchema().dump(ShownPrompt(prompt, jobs))
         value["ledger"] = [_ledger_json(row) for row in prompt.ledger]
         value["audit"] = [_audit_json(row) for row in prompt.audit]
+    return value
+
+
+def _request_json(request: _Request) -> dict[str, Any]:
+    """Where it is archived only which one it is, and which attempt of it the job."""
+    value: dict[str, Any] = {"request_id": request.id, "attempt": request.attempt}
+    view = request.view
+    if view is not None:
+        value |= {
+            "status": view.status.value,
+            "escalated": view.escalated,
+            "attempts": view.attempts,
+            "state": view.state.value if view.state else None,
+            "detail": view.detail,
+        }
     return value
 
 
@@ -75,7 +127,7 @@ def _audit_json(row: AuditRow) -> dict[str, Any]:
     }
 
 
-def _print_record(details: ShownJob, code: str) -> None:
+def _print_record(details: ShownJob, code: str, request: _Request | None) -> None:
     job = details.job
     error = f"{error_named(job, code)}: {job.error_message or ''}" if job.error_kind else code
     options = json.dumps(job.execution_options, ensure_ascii=False)
@@ -90,6 +142,7 @@ def _print_record(details: ShownJob, code: str) -> None:
         ("model", job.target),
         ("priority", str(job.priority)),
         ("attempt", f"{job.attempt} of {job.max_attempts}"),
+        *_request_fields(request),
         ("options", options if job.execution_options else ""),
         ("error", error),
         ("prompt id", job.prompt_id),
@@ -102,6 +155,22 @@ def _print_record(details: ShownJob, code: str) -> None:
     ]
     fields += [(name, rfc3339(at_ms)) for name, at_ms in _instants(job) if at_ms is not None]
     print_fields(fields)
+
+
+def _request_fields(request: _Request | None) -> list[tuple[str, str | Text]]:
+    if request is None:
+        return []
+    fields: list[tuple[str, str | Text]] = [
+        ("request id", request.id),
+        ("attempt of it", str(request.attempt or "")),
+    ]
+    view = request.view
+    if view is None:
+        return [*fields, ("request", "archived")]
+    chain = ""
+    if view.escalated:
+        chain = f"{view.state}: {view.detail}" if view.detail else str(view.state or "goes on")
+    return [*fields, ("request", state_cell(view.status)), ("chain", chain)]
 
 
 def _instants(job: Job) -> list[tuple[str, int | None]]:

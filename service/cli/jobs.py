@@ -10,6 +10,7 @@ import click
 from rich.text import Text
 
 from jobs.domain.job import Job, Kind
+from jobs.domain.request_ids import job_id_of, request_id_of
 from jobs.domain.states import Answer, State
 from jobs.runtime import Runtime, build
 from jobs.store.credentials import NAME_PATTERN
@@ -17,6 +18,7 @@ from jobs.store.dossiers import Dossiers
 from jobs.store.listing import Filter
 from jobs.store.records import JobView
 from jobs.store.ticks import Ticks
+from jobs.store.turns import RequestStatus
 from service.cli.moments import MOMENT, Moment, duration
 from service.cli.output import as_json_option, print_json, print_table, shown, state_cell
 from service.instants import rfc3339
@@ -26,11 +28,14 @@ from service.schemas.jobs import JobSchema
 
 _AGAIN: Final = {
     Kind.GENERATION: (
-        "It is not retried: submit it again with a new invocation_id, or after its record has"
-        " ended (5 min)."
+        "submit it again with a new invocation_id, or after its record has ended (5 min)."
     ),
-    Kind.STEP: "It is not retried: run the workflow again.",
+    Kind.STEP: "run the workflow again.",
+    Kind.CHAT: "send the message again.",
+    Kind.ESCALATION: "send the message of its request again.",
 }
+"""What to do in place of a retry; a prompt is retried."""
+
 PAGES_MAX: Final = 100
 """Pages of one org that a filter looks through: some 100,000 jobs."""
 
@@ -74,7 +79,7 @@ def list_jobs(
         return
     codes = _codes(runtime, jobs)
     print_table(
-        ("job id", "org", "state", "prio", "attempt", "moved", "model", "error"),
+        ("job id", "org", "kind", "state", "prio", "attempt", "moved", "model", "error"),
         [_row(job, now_ms, codes.get(job.id, "")) for job in jobs],
         empty="There are no such jobs.",
     )
@@ -106,6 +111,7 @@ def _row(job: Job, now_ms: int, code: str) -> tuple[str | Text, ...]:
     return (
         job.id,
         job.org_id,
+        job.kind.value,
         state_cell(job.state),
         str(job.priority),
         f"{job.attempt}/{job.max_attempts}",
@@ -126,7 +132,8 @@ def error_named(job: Job, code: str) -> str:
 @as_json_option
 def job_details(job_id: str, as_json: bool) -> None:
     """Show all that is known of a job: its record, what it waits on, its history, all jobs of
-    its prompt, what was used and who decided.
+    its prompt, what was used and who decided; how far its chat request is. JOB_ID may be the id of
+    a request, req_…: its first job.
 
     \b
     Example: genqueue job-details 0b3f1c9e-8a52-4a0b-9d1e-5b8f7f3a2c11
@@ -145,7 +152,8 @@ def job_details(job_id: str, as_json: bool) -> None:
 def cancel_job(job_id: str, reason: str, as_json: bool) -> None:
     """End a queued or running job now; the call to the provider is broken off within 2 s.
 
-    A job that has ended already stays as it is, which is no error.
+    A job that has ended already stays as it is, which is no error. JOB_ID may be the id of a chat
+    request, req_…: that ends, whichever attempt of it is under way.
 
     \b
     Example: genqueue cancel-job 0b3f1c9e-8a52-4a0b-9d1e-5b8f7f3a2c11 --reason "wrong model"
@@ -154,20 +162,40 @@ def cancel_job(job_id: str, reason: str, as_json: bool) -> None:
         raise click.UsageError("--reason must be printable, on one line.")
     runtime = build()
     job = find_job(runtime, job_id).job
-    settled = runtime.queue.cancel(job.id, job.org_id, reason)
+    is_request = as_request_job_id(job_id) is not None
+    before = _standing(runtime, job.id, is_request=is_request)
+    settled = runtime.queue.cancel(job.id, job.org_id, reason, is_request=is_request)
     if settled.answer is Answer.MISSING:
         _refuse_missing(runtime, job.id)
     if settled.ticket_wanted:
         runtime.tickets.issue()
+    if settled.delivery_wanted:
+        runtime.delivery_tickets.issue()
     is_cancelled = settled.answer is Answer.OK
-    state = State.CANCELLED if is_cancelled else find_job(runtime, job.id).job.state
-    did_it = is_cancelled and job.state is not State.CANCELLED
+    after = State.CANCELLED if is_cancelled else _standing(runtime, job.id, is_request=is_request)
+    did_it = is_cancelled and before != State.CANCELLED
+    request_id = request_named(job)
+    name = f"request {request_id}" if is_request else f"job {job.id}"
     if as_json:
-        print_json({"job_id": job.id, "state": state.value, "cancelled_now": did_it})
+        told = {"job_id": job.id, "request_id": request_id, "state": after.value}
+        print_json(told | {"cancelled_now": did_it})
     elif did_it:
-        click.echo(f"Cancelled job {job.id}, which was {job.state}.")
+        click.echo(f"Cancelled {name}, which was {before}.")
     else:
-        click.echo(f"Job {job.id} had ended already: it is {state}.")
+        click.echo(f"{name.capitalize()} had ended already: it is {after}.")
+        if not is_request and request_id is not None and _goes_on(runtime, job):
+            click.echo(f"Its request goes on: genqueue cancel-job {request_id}")
+
+
+def _standing(runtime: Runtime, job_id: str, *, is_request: bool) -> State | RequestStatus:
+    """How a job stands, or the request whose first job it is."""
+    request = runtime.turns.read(job_id) if is_request else None
+    return request.status if request is not None else find_job(runtime, job_id).job.state
+
+
+def _goes_on(runtime: Runtime, job: Job) -> bool:
+    request = runtime.turns.read(job.root_id)
+    return request is not None and not request.has_ended
 
 
 @click.command("retry-job")
@@ -190,7 +218,8 @@ def retry_job(job_id: str, user: str, as_json: bool) -> None:
     if done.answer is Answer.MISSING:
         _refuse_missing(runtime, job.id)
     if done.answer is Answer.FINAL:
-        _refuse(f"Job {job.id} is a {job.kind}. {_AGAIN[job.kind]}")
+        again = _AGAIN.get(job.kind, "submit it again.")
+        _refuse(f"Job {job.id} is of kind {job.kind}, which is not retried: {again}")
     if done.answer is not Answer.OK:
         if done.superseded_by:
             _refuse(f"Job {job.id} was superseded by {done.superseded_by}: retry that one.")
@@ -203,13 +232,28 @@ def retry_job(job_id: str, user: str, as_json: bool) -> None:
         click.echo(new_id)
 
 
-def find_job(runtime: Runtime, job_id: str) -> JobView:
-    """The job of any org; ends the process with status 1 where there is none."""
-    entity_id = as_entity_id(job_id) or job_id
-    view = runtime.records.job(entity_id)
+def find_job(runtime: Runtime, named: str) -> JobView:
+    """The job of any org, by its id or that of the request it is the first job of; ends the
+    process with status 1 where there is none."""
+    first_id = as_request_job_id(named)
+    job_id = first_id or as_entity_id(named) or named
+    view = runtime.records.job(job_id)
     if view is None:
-        _refuse_missing(runtime, entity_id)
+        _refuse_missing(runtime, job_id)
+    if first_id is not None and view.job.kind is not Kind.CHAT:
+        _refuse(f"There is no request {shown(named)}; see genqueue list-jobs.")
     return view
+
+
+def as_request_job_id(named: str) -> str | None:
+    """The first job of the request that is named by its id, req_…; None for any other text."""
+    return job_id_of(named.lower())
+
+
+def request_named(job: Job) -> str | None:
+    """The id of the chat request that a job is an attempt of; None for jobs of other kinds."""
+    is_attempt = job.kind in {Kind.CHAT, Kind.ESCALATION}
+    return request_id_of(job.root_id) if is_attempt else None
 
 
 def check_name(option: str, name: str) -> None:

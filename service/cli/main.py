@@ -9,6 +9,7 @@ import click
 
 from jobs.domain.errors import SettingsInvalidError, StoreUnavailableError
 from service.cli.archive import archive_old_jobs
+from service.cli.deliveries import deliveries
 from service.cli.jobs import cancel_job, job_details, list_jobs, retry_job
 from service.cli.keys import keys
 from service.cli.metrics import queue_metrics
@@ -52,6 +53,7 @@ genqueue.add_command(list_jobs)
 genqueue.add_command(job_details)
 genqueue.add_command(cancel_job)
 genqueue.add_command(retry_job)
+genqueue.add_command(deliveries)
 genqueue.add_command(quota)
 genqueue.add_command(queue_metrics)
 genqueue.add_command(proof)

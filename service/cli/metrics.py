@@ -1,5 +1,5 @@
-"""How is the queue doing? Counts, latency, failures, generations and the clock's ticks, on one
-page. (A23, B22)"""
+"""How is the queue doing? Counts, latency, failures, generations, deliveries and the clock's
+ticks, on one page. (A23, B22, C17)"""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import click
 from rich.text import Text
 
+from jobs.domain.delivery import DeliveryKind, DeliveryState
 from jobs.domain.states import State
 from jobs.runtime import Runtime, build
 from jobs.store.backlog import Backlog, read_backlog
+from jobs.store.delivery_stats import DeliveryStats, read_delivery_stats
 from jobs.store.generation_stats import GenerationStats, Histogram, read_generation_stats
 from jobs.store.stats import OrgStats
 from jobs.store.ticks import Ticks, TickStatus, is_red
@@ -23,7 +25,8 @@ from service.instants import rfc3339
 @click.command("queue-metrics")
 @as_json_option
 def queue_metrics(as_json: bool) -> None:
-    """Show jobs by state and organisation, latency, error rates, depths, generations, ticks.
+    """Show jobs by state and organisation, latency, error rates, depths, generations, deliveries,
+    ticks.
 
     \b
     Example: genqueue queue-metrics
@@ -34,10 +37,12 @@ def queue_metrics(as_json: bool) -> None:
     ticks = Ticks(runtime.redis).all()
     generations = read_generation_stats(runtime.redis, backlog.now_ms)
     slots = runtime.settings.generation_slots
+    deliveries = read_delivery_stats(runtime.redis, backlog.now_ms)
     if as_json:
         print_json(
             {
                 "at": rfc3339(backlog.now_ms),
+                "deliveries": _deliveries_json(deliveries),
                 "depths": _depths(backlog),
                 "generations": _generations_json(generations, slots),
                 "orgs": {org: _org_json(stats) for org, stats in by_org.items()},
@@ -50,6 +55,7 @@ def queue_metrics(as_json: bool) -> None:
     heading("Depths")
     print_fields(_depth_fields(backlog))
     _print_generations(generations, slots)
+    _print_deliveries(deliveries)
     heading("Ticks")
     print_table(
         ("tick", "last run", "every", "late", "took", "did", "runs", "did in all", "failures", ""),
@@ -113,6 +119,23 @@ def _generations_json(stats: GenerationStats, slots: int) -> dict[str, Any]:
         "slots": slots,
         "cooldowns_ms": dict(stats.cooldowns_ms),
         "usage_unreported": stats.unreported,
+    }
+
+
+def _deliveries_json(stats: DeliveryStats) -> dict[str, Any]:
+    return {
+        "states": {kind.value: _delivery_states(stats, kind) for kind in DeliveryKind},
+        "retried": {kind.value: count for kind, count in stats.retried.items()},
+        "origins": stats.origins,
+        "origins_due": stats.due,
+        "late_ms": stats.late_ms,
+    }
+
+
+def _delivery_states(stats: DeliveryStats, kind: DeliveryKind) -> dict[str, int]:
+    """How many of a kind wait now, and how many ended in each state since ever."""
+    return {
+        state.value: stats.ended.get((kind, state), stats.pending[kind]) for state in DeliveryState
     }
 
 
@@ -199,6 +222,27 @@ def _print_generations(stats: GenerationStats, slots: int) -> None:
         heading("Cooldowns")
         rows = [(target, duration(left)) for target, left in stats.cooldowns_ms.items()]
         print_table(("target", "goes on in"), rows, empty="")
+
+
+def _print_deliveries(stats: DeliveryStats) -> None:
+    heading("Deliveries")
+    print_table(
+        ("kind", *(state.value for state in DeliveryState), "tries in vain"),
+        [
+            (
+                kind.value,
+                *(str(count) for count in _delivery_states(stats, kind).values()),
+                str(stats.retried[kind]),
+            )
+            for kind in DeliveryKind
+        ],
+        empty="",
+    )
+    print_fields([("origins", f"{stats.origins}, {stats.due} due"), ("late", _late(stats))])
+
+
+def _late(stats: DeliveryStats) -> str:
+    return duration(stats.late_ms) if stats.due else ""
 
 
 def _mean(found: Histogram) -> str:

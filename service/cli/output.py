@@ -23,6 +23,9 @@ _STYLES: Final = {
     "failed": "red",
     "cancelled": "magenta",
     "superseded": "dim",
+    "delivered": "green",
+    "given_up": "red",
+    "gone": "magenta",
 }
 _HARMLESS: Final = "\u00a0\u200c\u200d\u202f\u3000"
 """Joiners and spaces that some scripts and emoji are written with; no terminal obeys them."""

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from jobs.domain.states import LIVE
 from jobs.runtime import Runtime, build
-from jobs.store.events import Event
+from jobs.store.events import STATE_CHANGED, Event
 from jobs.store.listing import Filter
 from service.cli.following import Follower, Heard
 from service.cli.output import (
@@ -78,19 +78,22 @@ def _print_lines(heard: Iterable[Heard], *, as_json: bool) -> None:
             if as_json:
                 print_json(_as_json(event), indent=None)
             else:
-                words = (
-                    rfc3339(event.at_ms),
-                    event.job_id,
-                    f"{event.source or '-'} -> {event.state}",
-                    f"by {event.verb}, attempt {event.attempt}",
-                    shown(event.reason),
-                )
-                click.echo("  ".join(words).rstrip())
+                click.echo("  ".join(_words(event)).rstrip())
         sys.stdout.flush()
+
+
+def _words(event: Event) -> tuple[str, ...]:
+    at = rfc3339(event.at_ms)
+    if event.type != STATE_CHANGED:
+        return (at, event.job_id, event.type, f"attempt {event.attempt}", event.state)
+    move = f"{event.source or '-'} -> {event.state}"
+    how = f"by {event.verb}, attempt {event.attempt}"
+    return (at, event.job_id, move, how, shown(event.reason))
 
 
 def _as_json(event: Event) -> dict[str, Any]:
     return {
+        "type": event.type,
         "seq": event.seq,
         "at": rfc3339(event.at_ms),
         "job_id": event.job_id,
@@ -126,6 +129,8 @@ def _print_live(heard: Iterable[Heard], rows: dict[str, tuple[str, ...]]) -> Non
         for one in heard:
             trouble = one.trouble
             for event in one.events:
+                if event.type != STATE_CHANGED:
+                    continue
                 moves[event.verb] += 1
                 rows.pop(event.job_id, None)
                 rows[event.job_id] = _row(event)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from marshmallow import RAISE, Schema, ValidationError, fields, post_load, validate
 
+from jobs.delivery.address_guard import URL_MAX_BYTES
 from jobs.domain.generation_codes import COPY, GenerationCode
 from jobs.domain.output_fields import (
     FIELDS_MAX,
@@ -17,7 +18,14 @@ from jobs.domain.output_fields import (
 )
 from jobs.generation_intake import GenerationSubmission
 from jobs.store.generations import GenerationView
-from service.schemas.fields import EntityId, RequestSchema, Text, ViewSchema, not_blank
+from service.schemas.fields import (
+    EntityId,
+    RequestSchema,
+    Text,
+    ViewSchema,
+    at_most_bytes,
+    not_blank,
+)
 from service.schemas.problems import FieldErrorSchema
 
 NAME_LENGTH: Final = validate.Length(1, 200, error="must be 1 to 200 characters")
@@ -41,10 +49,6 @@ def _printable(text: str) -> None:
 def _token(text: str) -> None:
     if not _TOKEN.fullmatch(text):
         raise ValidationError("must be 16 to 200 visible ASCII characters")
-
-
-def _not_served(_address: str) -> None:
-    raise ValidationError("is not served yet: poll the generation")
 
 
 class OutputFields(fields.Dict):
@@ -81,7 +85,14 @@ class WakeSchema(RequestSchema):
             "pattern": "^[\\x21-\\x7E]{16,200}$",
         },
     )
-    url = Text(validate=_not_served, metadata={"description": "Refused: not served yet."})
+    url = Text(
+        validate=at_most_bytes(URL_MAX_BYTES),
+        metadata={
+            "description": "Where the end is posted as well, with the token and without output. The"
+            " post is not signed: collect the generation by GET.",
+            "maxLength": URL_MAX_BYTES,
+        },
+    )
 
 
 class GenerationRequestSchema(RequestSchema):
@@ -134,7 +145,7 @@ class GenerationRequestSchema(RequestSchema):
     @post_load
     def _build(self, data: dict[str, Any], **_: Any) -> GenerationSubmission:
         wake = data.pop("wake", {})
-        return GenerationSubmission(**data, wake_token=wake.get("token"))
+        return GenerationSubmission(**data, wake_token=wake.get("token"), wake_url=wake.get("url"))
 
 
 class ResultSchema(ViewSchema):

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from marshmallow import Schema, ValidationError, fields, post_load, validate, validates_schema
 
+from jobs.delivery.address_guard import URL_MAX_BYTES
 from jobs.domain.canonical_json import canonical_json
 from jobs.domain.generation_codes import COPY
 from jobs.domain.states import State
@@ -47,10 +48,6 @@ _OBJECT_MESSAGES: Final[dict[str, Any]] = {
 }
 _SHARED: Final = GenerationRequestSchema().declared_fields
 """What a step asks of its generation is what a generation may be asked for."""
-
-
-def _not_served(_address: str) -> None:
-    raise ValidationError("is not served yet: poll the step")
 
 
 def _one_of(words: type[OnError | StepMode]) -> validate.OneOf:
@@ -163,7 +160,14 @@ class StepRequestSchema(RequestSchema):
             " answers made-up values and costs nothing. Neither stores a step."
         },
     )
-    callback_url = Text(validate=_not_served, metadata={"description": "Refused: not served yet."})
+    callback_url = Text(
+        validate=at_most_bytes(URL_MAX_BYTES),
+        metadata={
+            "description": "Where the end of a live step is posted, without output. The post is not"
+            " signed: look at the step by GET.",
+            "maxLength": URL_MAX_BYTES,
+        },
+    )
 
     @post_load
     def _build(self, data: dict[str, Any], **_: Any) -> StepSubmission:

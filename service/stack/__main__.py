@@ -27,7 +27,7 @@ INTERRUPTED = 130
     help="Folder for Redis' data, the logs, the development key and token.",
 )
 def main(once: bool, port: int | None, data: Path) -> None:
-    """Run Redis, the API and a worker on this machine, and show them answer two samples.
+    """Run Redis, the API and a worker on this machine, and show them answer a few samples.
 
     \b
     Example: python -m service.stack --port 9000 --once

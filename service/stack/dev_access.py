@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from service.stack.sample import DEV_TEAM, StackClient
 COMMAND_WITHIN_S = 30.0
 KEY_FILE = "dev-key"
 TOKEN_FILE = "dev-team-token"  # noqa: S105  # a file's name
+CLIENT_KEY_FILE = "dev-client-key"
 MAKE_KEY = ("keys", "create", "--org", "dev", "--user", "dev", "--json")
 MAKE_TEAM = ("teams", "create", DEV_TEAM, "--org", "dev", "--enable", "--credits", "5", "--json")
 MAKE_TOKEN = ("teams", "token", DEV_TEAM, "--json")
@@ -25,14 +27,23 @@ ANOTHER_WAY = 1
 
 @dataclass(frozen=True, slots=True)
 class DevAccess:
-    """The key of org dev, user dev, and a token of team dev."""
+    """The key of org dev, user dev, and a token of team dev; `client_key` is a client's of the
+    formation."""
 
     key: str
     token: str
+    client_key: str
+
+
+def development_client_key(folder: Path) -> str:
+    """The client key that is kept in `folder`, where there is none a new one. It is no secret of
+    the store: the processes get it from their environment."""
+    path = folder / CLIENT_KEY_FILE
+    return _kept(path) or _keep(path, f"fmc_{secrets.token_urlsafe(32)}")
 
 
 def development_access(
-    client: StackClient, folder: Path, environment: Mapping[str, str]
+    client: StackClient, folder: Path, environment: Mapping[str, str], client_key: str
 ) -> DevAccess:
     """Key and token as kept in `folder` where they still open the API, else new ones, kept there
     (mode 0600); what has to be made is made at the same time.
@@ -50,6 +61,7 @@ def development_access(
     return DevAccess(
         key=_keep(folder / KEY_FILE, new_key.result()) if new_key else key,
         token=_keep(folder / TOKEN_FILE, new_token.result()) if new_token else token,
+        client_key=client_key,
     )
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 DEFAULT_PORT = 8080
 MOCK_MODEL = "mock-1"
 EXTRACTION_MODEL = "GENQUEUE_EXTRACTION_MODEL"
+FORMATION_KEYS = "GENQUEUE_FORMATION_KEYS"
+WEBHOOK_NETWORKS = "GENQUEUE_WEBHOOK_NETWORKS"
+LOOPBACK = "127.0.0.0/8,::1/128"
 KEY_OF_THE_SHIPPED_MODEL = "OPENAI_API_KEY"
 """The shipped extraction model can be called where this is set."""
 
@@ -20,6 +23,11 @@ class StackEnvironment:
     inherited: Mapping[str, str]
 
     @property
+    def client_key(self) -> str:
+        """The first client key that the environment names; empty where it names none."""
+        return self.inherited.get(FORMATION_KEYS, "").split(",")[0].strip()
+
+    @property
     def extracts_by_mock(self) -> bool:
         """Whether the mock reads the fields out of generations: it is told to, or nothing else
         is set up that could."""
@@ -28,10 +36,13 @@ class StackEnvironment:
             return named == MOCK_MODEL
         return not self.inherited.get(KEY_OF_THE_SHIPPED_MODEL)
 
-    def for_children(self, redis_url: str) -> dict[str, str]:
-        """The environment of every child: ours, with the address of the Redis in use, and with
-        an extraction model that can be called."""
+    def for_children(self, redis_url: str, client_key: str) -> dict[str, str]:
+        """The environment of every child: ours, with the address of the Redis in use, with an
+        extraction model that can be called, and, where none are set, with a client key of the
+        formation and this machine among the receivers of webhooks."""
         seen = {**self.inherited, "REDIS_URL": redis_url, "PYTHONUNBUFFERED": "1"}
+        for name, value in ((FORMATION_KEYS, client_key), (WEBHOOK_NETWORKS, LOOPBACK)):
+            seen[name] = seen.get(name) or value
         if self.extracts_by_mock:
             seen[EXTRACTION_MODEL] = MOCK_MODEL
         return seen

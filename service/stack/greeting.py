@@ -8,6 +8,7 @@ from pathlib import Path
 
 from service.stack.dev_access import DevAccess
 from service.stack.sample import GENERATIONS, GenerationAnswer, SampleAnswer, generation_body
+from service.stack.sample_chat import CHAT, MESSAGE, ChatAnswer
 
 MOCK_PROVIDER = "mock"
 
@@ -20,6 +21,9 @@ def addresses(base_url: str, redis: str, access: DevAccess) -> str:
   API docs    {base_url}/docs
   API key     {access.key}   (org dev, user dev)
   Team token  {access.token}   (team dev)
+  Client key  {access.client_key}   (of the formation, for /v1/chat)
+
+  Another data folder: make run ARGS="--data DIR"; another port: PORT=9000 make run
 """
 
 
@@ -29,7 +33,7 @@ def export_lines(access: DevAccess, redis_url: str | None) -> str:
     programs = shlex.quote(str(Path(sys.executable).parent))
     address = f"REDIS_URL={redis_url} " if redis_url else ""
     return f"""For another terminal:
-  export GENQUEUE_KEY={access.key} TEAM_TOKEN={access.token}
+  export GENQUEUE_KEY={access.key} TEAM_TOKEN={access.token} CLIENT_KEY={access.client_key}
   export {address}PATH={programs}:"$PATH"
 """
 
@@ -65,6 +69,18 @@ def generation(answer: GenerationAnswer) -> str:
     return "\n".join(lines)
 
 
+def chat(answer: ChatAnswer) -> str:
+    """The sample turn, what it answered when it failed, and what came of it."""
+    return "\n".join(
+        [
+            f"\nSample turn:   {answer.message}",
+            f"Answer:        {answer.text}",
+            f"Outcome:       {answer.status}: {answer.result}",
+            f"               (request {answer.request_id}, {answer.took_s:.2f} s)",
+        ]
+    )
+
+
 def curl_lines(base_url: str, access: DevAccess, output_fields: Mapping[str, str]) -> str:
     """Commands to paste: one submits a prompt, one a generation."""
     body = json.dumps(generation_body("run-1", output_fields))
@@ -75,4 +91,8 @@ Your turn:
 
 Twice, the second time for the result:
   curl -s {base_url}{GENERATIONS} -H 'Authorization: Bearer {access.token}' \\
-    -H 'Content-Type: application/json' -d '{body}'"""
+    -H 'Content-Type: application/json' -d '{body}'
+
+A chat turn, which goes on in the background where it fails:
+  curl -s {base_url}{CHAT} -H 'X-Muxi-Client-Key: {access.client_key}' -H 'X-Muxi-User-Id: dev' \\
+    -H 'Content-Type: application/json' -d '{{"message": "{MESSAGE}"}}'"""

@@ -5,15 +5,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.settings import from_environment
+from jobs.settings import Settings, from_environment
 from service.stack import greeting
-from service.stack.dev_access import development_access
+from service.stack.dev_access import DevAccess, development_access, development_client_key
 from service.stack.environment import StackEnvironment
 from service.stack.errors import StopRequestedError
 from service.stack.folder_lock import FolderLock
 from service.stack.preflight import check_port, check_redis, shown_address
 from service.stack.redis_server import RedisServer
 from service.stack.sample import SAMPLE_FIELDS, StackClient
+from service.stack.sample_chat import chats_by_mock, run_chat
 from service.stack.stop_request import StopRequest
 from service.stack.supervisor import Supervisor, process_table
 
@@ -47,18 +48,26 @@ def run_stack(
     Redis. The data stays. Raises StackError, one clear line each (X1), and SettingsInvalidError
     before anything is started.
     """
-    from_environment(environment.inherited)
+    settings = from_environment(environment.inherited)
     with _locked(options.data), _redis(options.data, environment, options.port) as redis:
+        client_key = environment.client_key or development_client_key(options.data)
+        children = environment.for_children(redis.url, client_key)
         supervisor = Supervisor(
             table=process_table(options.port),
-            environment=environment.for_children(redis.url),
+            environment=children,
             log_folder=options.data / "log",
             redis=redis.server,
             request=request,
         )
         try:
             supervisor.start()
-            _greet(options, environment, redis, _pause(supervisor, request), say)
+            client = StackClient(f"http://127.0.0.1:{options.port}", _pause(supervisor, request))
+            say(f"genqueue is starting; its logs are in {options.data / 'log'}")
+            client.wait_until_ready()
+            access = development_access(client, options.data, children, client_key)
+            say(greeting.addresses(client.base_url, redis.description, access))
+            say(greeting.export_lines(access, redis.url if redis.server else None))
+            _run_samples(client, access, environment, settings, say)
             if not options.once:
                 say("\nServing until Ctrl-C.")
                 supervisor.serve()
@@ -104,22 +113,18 @@ def _pause(supervisor: Supervisor, request: StopRequest) -> Callable[[float], No
     return pause
 
 
-def _greet(
-    options: StackOptions,
+def _run_samples(
+    client: StackClient,
+    access: DevAccess,
     environment: StackEnvironment,
-    redis: UsedRedis,
-    pause: Callable[[float], None],
+    settings: Settings,
     say: Say,
 ) -> None:
-    base_url = f"http://127.0.0.1:{options.port}"
-    say(f"genqueue is starting; its logs are in {options.data / 'log'}")
-    client = StackClient(base_url, pause)
-    client.wait_until_ready()
-    access = development_access(client, options.data, environment.for_children(redis.url))
-    say(greeting.addresses(base_url, redis.description, access))
-    say(greeting.export_lines(access, redis.url if redis.server else None))
+    """A sample spends no money: where a real model would read the fields of the generation, none
+    are asked for, and where real models would chat, there is no turn."""
     say(greeting.sample(client.run_sample(access.key)))
-    # A sample spends no money: where a real model would read the fields, none are asked for.
     fields = SAMPLE_FIELDS if environment.extracts_by_mock else {}
     say(greeting.generation(client.run_generation(access.token, fields)))
-    say(greeting.curl_lines(base_url, access, fields))
+    if chats_by_mock(settings):
+        say(greeting.chat(run_chat(client, access.client_key)))
+    say(greeting.curl_lines(client.base_url, access, fields))

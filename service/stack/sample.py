@@ -78,6 +78,11 @@ class StackClient:
         # A proxy of the environment is never wanted on loopback.
         self._http.trust_env = False
 
+    @property
+    def base_url(self) -> str:
+        """Where the API is."""
+        return self._base_url
+
     def wait_until_ready(self, within_s: float = READY_WITHIN_S) -> None:
         """Wait until `/readyz` answers 200. Raises StackNotReadyError."""
         url, answer = f"{self._base_url}/readyz", "no answer"
@@ -91,7 +96,7 @@ class StackClient:
                 if response.status_code == requests.codes.ok:
                     return
                 answer = f"status {response.status_code}: {response.text[:200]}"
-            self._pause(POLL_PAUSE_S)
+            self.pause()
         raise StackNotReadyError(url, within_s, answer)
 
     def accepts(self, key: str) -> bool:
@@ -161,6 +166,10 @@ class StackClient:
             took_s=time.monotonic() - began_at_s,
         )
 
+    def pause(self) -> None:
+        """Wait a moment before asking again; raises where the stack is to stop."""
+        self._pause(POLL_PAUSE_S)
+
     def _wait_for_generation(self, location: str, token: str, deadline_s: float) -> dict[str, Any]:
         while True:
             response = self._request("GET", location, token)
@@ -171,7 +180,7 @@ class StackClient:
                 raise SampleFailedError(f"{location} answered {response.status_code}")
             if time.monotonic() > deadline_s:
                 raise SampleFailedError(f"generation {response.json()['id']} is still pending")
-            self._pause(POLL_PAUSE_S)
+            self.pause()
 
     def _wait_for_end(self, location: str, key: str, deadline_s: float) -> dict[str, Any]:
         while True:
@@ -180,7 +189,7 @@ class StackClient:
                 return job
             if time.monotonic() > deadline_s:
                 raise SampleFailedError(f"job {job['id']} is still {job['state']}")
-            self._pause(POLL_PAUSE_S)
+            self.pause()
 
     def _fetch(self, location: str, key: str) -> dict[str, Any]:
         response = self._request("GET", location, key)
@@ -192,8 +201,17 @@ class StackClient:
     def _request(
         self, method: str, location: str, key: str, body: Mapping[str, Any] | None = None
     ) -> requests.Response:
+        return self.request(method, location, {"Authorization": f"Bearer {key}"}, body)
+
+    def request(
+        self,
+        method: str,
+        location: str,
+        headers: Mapping[str, str],
+        body: Mapping[str, Any] | None = None,
+    ) -> requests.Response:
+        """One request of the API. Raises SampleFailedError where there is no answer."""
         url = urljoin(self._base_url, location)
-        headers = {"Authorization": f"Bearer {key}"}
         try:
             return self._http.request(
                 method, url, headers=headers, json=body, timeout=HTTP_WITHIN_S

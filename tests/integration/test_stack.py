@@ -247,8 +247,12 @@ def test_ctrl_c_stops_all_in_order_and_a_second_start_still_knows_the_sample(
 @pytest.mark.req("B1", "B9")
 def test_the_pasted_curl_lines_are_accepted_and_the_samples_can_be_read(stack: Stack) -> None:
     stack.start().wait_until_serving()
-    prompt, generation = (part.split("\n\n")[0] for part in stack.output.split("  curl -s")[1:])
+    prompt, generation, chat = (
+        part.split("\n\n")[0] for part in stack.output.split("  curl -s")[1:]
+    )
     assert "job_id" in pasted(f"curl -s {prompt}")
+    assert pasted(f"curl -s {chat}")["data"]["status"] == "escalated"
+    assert re.search(r"^Outcome: +completed: \S", stack.output, re.MULTILINE)
 
     first = pasted(f"curl -s {generation}")
     ended: dict[str, Any] = {}
@@ -265,7 +269,7 @@ def test_the_pasted_curl_lines_are_accepted_and_the_samples_can_be_read(stack: S
 
 def test_key_and_token_are_readable_by_their_owner_only(stack: Stack) -> None:
     stack.start().wait_until_serving()
-    for name in ("dev-key", "dev-team-token"):
+    for name in ("dev-key", "dev-team-token", "dev-client-key"):
         assert stat.S_IMODE((stack.data / name).stat().st_mode) == 0o600
 
 

@@ -162,6 +162,8 @@ def _history_problems(redis: Redis, records: dict[str, dict[str, str]]) -> list[
     streamed: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
     for name in redis.scan_iter(match=keys.EVENTS("*")):
         for event_id, event in redis.xrange(name):
+            if "type" in event:  # not of a move
+                continue
             row = (event_id.split("-")[0], event["verb"], event["state"])
             streamed[event["job_id"]].append(row)
     problems = []
@@ -178,7 +180,7 @@ def _history_problems(redis: Redis, records: dict[str, dict[str, str]]) -> list[
         counted = 1 + sum(
             row[2] == "retry" or (row[2] == "reclaim" and row[4] == "queued") for row in rows
         )
-        if record["kind"] != "escalation" and int(record["attempt"]) != counted:
+        if record["kind"] not in {"chat", "escalation"} and int(record["attempt"]) != counted:
             problems.append(f"job {job_id}: attempt {record['attempt']}, history says {counted}")
     return problems
 

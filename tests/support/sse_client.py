@@ -61,13 +61,16 @@ class Parser:
 
 
 class EventStream:
-    """A GET of an event stream; a context manager that drops the connection."""
+    """A GET of an event stream, or with a body a POST that is answered by one; a context manager
+    that drops the connection."""
 
-    def __init__(self, port: int, path: str, headers: dict[str, str]) -> None:
+    def __init__(
+        self, port: int, path: str, headers: dict[str, str], body: bytes | None = None
+    ) -> None:
         self.parser = Parser()
         self._ready: list[Message] = []
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=CONNECT_S)
-        self._connection.request("GET", path, headers=headers)
+        self._connection.request("GET" if body is None else "POST", path, body, headers)
         self.socket: socket.socket = self._connection.sock
         self.response = self._connection.getresponse()
         self.status = self.response.status

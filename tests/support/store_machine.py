@@ -207,7 +207,9 @@ class StoreMachine(RuleBasedStateMachine):
         def act() -> Any:
             return self.queue.supersede(job.id, new, job.org_id, "ada")
 
-        if job.successor == new:
+        if job.submitted.kind is Kind.ESCALATION:
+            assert self._unchanged(act).answer is Answer.FINAL
+        elif job.successor == new:
             assert self._unchanged(act).answer is Answer.OK
         elif job.state in TERMINAL - {State.SUPERSEDED}:
             assert act().answer is Answer.OK

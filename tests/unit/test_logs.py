@@ -17,6 +17,7 @@ import pytest
 
 from jobs import logs
 from jobs.domain.errors import StoreUnavailableError
+from jobs.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 CANARY = "canary-prompt-4711"
@@ -221,3 +222,12 @@ assert len(logging.getLogger().handlers) == 2
     status, text = run(code)
     assert status == 0, text
     assert len(text.splitlines()) == 1
+
+
+@pytest.mark.req("C16", "X10")
+@pytest.mark.parametrize("key", ["a-client-key-of-no-known-form", "fmc_0123456789abcdef"])
+def test_a_client_key_of_the_formation_is_cut_out(key: str) -> None:
+    scrub = logs.scrubber_of(Settings(formation_keys=(key,)))
+
+    assert key not in scrub(f"signed with {key}.")
+    assert "whsec_c2VjcmV0" not in logs.Scrubber()("the secret whsec_c2VjcmV0LW9m")

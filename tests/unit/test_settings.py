@@ -57,6 +57,9 @@ def test_every_setting_can_be_set_by_its_variable(tmp_path: Path) -> None:
         "GENQUEUE_EXTRACTION_MODEL": "llama3.2",
         "GENQUEUE_GENERATION_URL": "https://queue.internal",
         "GENQUEUE_GENERATION_TOKEN": "gqt_0123456789ab_secret",
+        "GENQUEUE_FORMATION_FILE": str(models),
+        "GENQUEUE_FORMATION_KEYS": "fmc_one-0123456789, fmc_two-0123456789",
+        "GENQUEUE_WEBHOOK_NETWORKS": "10.0.0.0/8, ::1/128",
         "GENQUEUE_CAPTURE_URL": "https://capture.internal/batch",
         "GENQUEUE_URL": "https://queue.internal:8443/base",
         "GENQUEUE_KEY": "gq_0123456789ab_secret",
@@ -77,7 +80,8 @@ def test_every_setting_can_be_set_by_its_variable(tmp_path: Path) -> None:
 
     for name, item in variables.items():
         value = getattr(settings, item.name)
-        assert str(value) == {**environment, **others}[name]
+        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        assert shown == {**environment, **others}[name]
         assert type(value) is type(item.default) or item.name.endswith(("file", "folder"))
 
 
@@ -209,3 +213,21 @@ def test_nobody_else_of_the_product_reads_the_environment() -> None:
             if re.fullmatch(r"environ|environb|getenv", name):
                 readers.add(path.relative_to(ROOT).as_posix())
     assert readers <= {"jobs/settings.py"}
+
+
+@pytest.mark.req("C16", "C21")
+def test_client_keys_are_several_each_once_and_none_may_be_guessed() -> None:
+    settings = from_environment({"GENQUEUE_FORMATION_KEYS": f"{'a' * 16},{'b' * 16}, {'a' * 16}"})
+
+    assert settings.formation_keys == ("a" * 16, "b" * 16)
+    assert "aaaa" not in repr(settings)
+    (problem,) = problems(GENQUEUE_FORMATION_KEYS=f"{'a' * 16},short")
+    assert problem.startswith("GENQUEUE_FORMATION_KEYS: must be 16 or more")
+
+
+@pytest.mark.req("X12")
+@pytest.mark.parametrize("text", ["10.0.0.1/8", "all", "10.0.0.0/8,,"])
+def test_a_network_that_is_none_is_refused_by_name(text: str) -> None:
+    (problem,) = problems(GENQUEUE_WEBHOOK_NETWORKS=text)
+
+    assert problem.startswith("GENQUEUE_WEBHOOK_NETWORKS: must be networks")

@@ -10,6 +10,11 @@ local function forget_prompt(prompt_id)
     local response = string.match(edge, '|([^|]*)$')
     call('UNLINK', K.response(response), K.text(response))
   end
+  local request = call('HGET', K.prompt(prompt_id), 'request')
+  if request then
+    call('UNLINK', K.request(request), K.request_plan(request), K.request_target(request),
+      K.request_attempts(request), K.request_note(request), K.tokens(request))
+  end
   call('UNLINK', K.prompt(prompt_id), K.text(prompt_id), K.metadata(prompt_id),
     K.replaced(prompt_id), K.edges(prompt_id), K.ledger(prompt_id), K.audit(prompt_id))
 end
@@ -24,6 +29,9 @@ for _, id in ipairs(ids) do
     call('SREM', K.released(), id)
     call('ZREM', K.changed(job.org_id), id)
     call('LREM', K.replaced(job.prompt_id), 0, id)
+    if job.idem and call('PTTL', K.idempotency(job.idem)) == -1 then -- its chain goes on
+      call('PEXPIRE', K.idempotency(job.idem), IDEMPOTENCY_TTL_MS)
+    end
     count(job, 'submitted', -1)
     count(job, job.state, -1)
     if job.error_kind then note_mirror(id) end

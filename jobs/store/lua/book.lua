@@ -1,6 +1,6 @@
 -- book: a call that nobody waits for any more was made all the same: its usage counts, its text
 -- does not (X16). Job, sets and events stay as they are.
--- A generation has a bill, and frees the slots that the call had under `token` (B18).
+-- A chat turn has a line of `ledger` for each call. A generation has a bill, and frees the slots that the call had under `token` (B18).
 -- ARGV: id attempt response_id ledger bill token team_id ticket_cap
 -- Returns {OK, wanted}, also when repeated, or {MISSING, wanted}.
 local now = now_ms()
@@ -23,6 +23,8 @@ if job.kind == 'generation' then
   local spent, unsettled = book_bill(job, bill, now)
   add_credits(job, 0, spent, unsettled - held)
 else
-  call('RPUSH', K.ledger(job.prompt_id), table.concat({int(now), id, attempt, ledger}, '|'))
+  for usage in string.gmatch(ledger, '[^\n]+') do
+    call('RPUSH', K.ledger(job.prompt_id), table.concat({int(now), id, attempt, usage}, '|'))
+  end
 end
 return done()

@@ -93,7 +93,7 @@ while #taken < want do
     elseif runs and job.schema_version > tonumber(schema_max) then
       -- of a newer release: left for a worker that knows it
       call('ZADD', K.scheduled(), int(now + 60000), id)
-    elseif runs and job.expires_at and job.expires_at <= now then
+    elseif runs and job.kind == 'generation' and job.expires_at and job.expires_at <= now then
       expire_late(job, now)
     elseif runs then
       if job.supersedes then set_aside_response(job) end
@@ -102,6 +102,7 @@ while #taken < want do
       call('HINCRBY', K.running_by_org(), job.org_id, 1)
       if job.kind == 'generation' then begin_generation(job, lease, now) end
       if job.kind == 'step' then begin_step(job) end
+      if is_turn(job) then begin_turn(job, now) end
       move(job, 'running', 'claim', now, '', {'worker_claim', lease, 'claimed_at', int(now),
         'started_at', int(now), 'running_heartbeat_at', int(now)})
       taken[#taken + 1] = job

@@ -29,10 +29,14 @@ for _, id in ipairs(ended) do
   else
     leave_running(job, now)
     local fields = {'last_token', job.worker_claim, 'last_verb', 'reclaim'}
-    local endless = job.kind == 'escalation'
+    local endless = is_turn(job)
     local young = now - job.started_at < tonumber(ceiling_ms)
     if endless or (job.attempt < job.max_attempts and young) then
-      if not endless then job.attempt = job.attempt + 1 end
+      if endless then
+        count_death(job)
+      else
+        job.attempt = job.attempt + 1
+      end
       note_error(job, 'worker_crash', 'the worker stopped renewing its lease', fields)
       requeue(job, 'reclaim', now, now, 'worker_crash', fields)
       requeued = requeued + 1

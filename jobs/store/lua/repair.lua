@@ -45,6 +45,13 @@ local function look_at(id)
     -- Ended by a worker that knew no generations: what that brings with it was not done.
     end_generation(job, job.state, now, false)
     mended = mended + 1
+  elseif ENDED[job.state] and is_turn(job) then
+    local request = request_of(job)
+    local r = call('HMGET', K.request(request), 'job', 'ended_at')
+    if r[1] == id and not r[2] then -- as above
+      end_turn(job, job.state, now)
+      mended = mended + 1
+    end
   elseif job.state == 'running' and not call('ZSCORE', K.running(), id) then
     call('ZADD', K.running(), int(now + tonumber(window_ms)), id)
     mended = mended + 1

@@ -1,5 +1,5 @@
 -- submit: store a prompt and its job, once.
--- ARGV: job_id prompt_id org_id user_id kind target priority max_attempts text options metadata parent_id correlation_id causation_id scheduled_for depends_on idem payload_hash team_id step_inputs ticket_cap schema_version
+-- ARGV: job_id prompt_id org_id user_id kind target priority max_attempts text options metadata parent_id correlation_id causation_id scheduled_for depends_on idem payload_hash team_id step_inputs request target_url ticket_cap schema_version
 -- Returns {OK, wanted}; {DUPLICATE, job_id, prompt_id} where the idempotency key stands for
 -- this payload already; {REUSED, job_id} where it stands for another; {UNRELATED, field}
 -- where a named entity is not of this org (A18); {TAKEN} where one of the ids is another
@@ -71,7 +71,17 @@ if idem ~= '' then
 end
 if step_inputs ~= '' then
   call('HSET', K.step(job_id), 'team_id', team_id)
+  if target_url ~= '' then call('HSET', K.step(job_id), 'callback_url', target_url) end
   call('SET', K.step_inputs(job_id), step_inputs)
+end
+if request ~= '' then
+  local of = cjson.decode(request)
+  call('HSET', K.request(job_id), 'org_id', org_id, 'client', team_id, 'user', of.user,
+    'delivery', of.delivery,
+    'streams', of.streams, 'status', 'queued', 'job', job_id, 'prompt_id', prompt_id,
+    'created_at', int(now))
+  call('HSET', K.prompt(prompt_id), 'request', job_id)
+  if target_url ~= '' then call('SET', K.request_target(job_id), target_url) end
 end
 if scheduled_for ~= '' then field('scheduled_for', scheduled_for) end
 local is_free = not dependency or dependency == 'succeeded'

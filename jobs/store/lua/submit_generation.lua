@@ -1,6 +1,6 @@
 -- submit_generation: let a generation through every gate and store it, once (B21). The order is
 -- throttle, flag, dedupe, refusal or credits, write; nothing is enqueued where one says no.
--- ARGV: job_id prompt_id team_id org_id target second_target text options digest wake_token flag per_minute reserve refusal ticket_cap schema_version
+-- ARGV: job_id prompt_id team_id org_id target second_target text options digest wake_token wake_url flag per_minute reserve refusal ticket_cap schema_version
 -- Returns {OK, wanted, id, record} for what was stored now, be it refused at once; {DUPLICATE, 0,
 -- id, record} where the digest names an earlier one; {THROTTLED, ms}; {UNAVAILABLE};
 -- {TAKEN} where one of the ids is another's. A record is name, value, name, value.
@@ -12,10 +12,21 @@ local function answer(word, wanted, id)
   return {word, wanted, id, call('HGETALL', K.generation(id))}
 end
 
--- note_waiter: who asks for what is pending already is woken as well (B9).
+-- note_waiter: who asks for what is pending already is woken as well (B9). A token is one waiter,
+-- with the URL that came with it last (see wake_waiters).
 local function note_waiter(id)
-  if wake_token == '' or call('SCARD', K.waiters(id)) >= WAITERS_MOST then return end
-  call('SADD', K.waiters(id), wake_token)
+  if wake_token == '' then return end
+  local waiters = call('SMEMBERS', K.waiters(id))
+  local kept = #waiters
+  for _, waiter in ipairs(waiters) do
+    if string.match(waiter, '^%S+') == wake_token then
+      if wake_url == '' then return end
+      call('SREM', K.waiters(id), waiter)
+      kept = kept - 1
+    end
+  end
+  if kept >= WAITERS_MOST then return end
+  call('SADD', K.waiters(id), wake_url == '' and wake_token or wake_token .. ' ' .. wake_url)
 end
 
 -- note_pending: its record ends by itself, what stands for its digest with its job.

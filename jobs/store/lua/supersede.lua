@@ -6,7 +6,7 @@
 -- and budget.
 local old = fetch(id)
 if not old or old.org_id ~= org_id then return {'MISSING', ''} end
-if old.kind == 'generation' or old.kind == 'step' then return {'FINAL', ''} end
+if old.kind ~= 'prompt' then return {'FINAL', ''} end
 local by = call('HGET', K.job(id), 'superseded_by') or ''
 if by == new_id then return {'OK', ticket_wanted(ticket_cap)} end
 if old.state == 'superseded' or not ENDED[old.state] then return {'WRONG_STATE', by} end

@@ -48,7 +48,7 @@ pytestmark = [pytest.mark.req("X7"), pytest.mark.case("RQ-15")]
 THREAD_WORKER = "jobs/worker/thread_worker.py"
 TICKETS = "jobs/tickets.py"
 FAILED = "jobs/failed_tickets.py"
-TICK_WORKER = "scheduler/tick_worker.py"
+QUEUE_WORKER = "scheduler/queue_worker.py"
 
 SIGNATURES: list[tuple[str, Any, str, tuple[str, ...]]] = [
     (
@@ -71,8 +71,8 @@ SIGNATURES: list[tuple[str, Any, str, tuple[str, ...]]] = [
     (THREAD_WORKER, BaseWorker, "set_state", ("self", "state", "pipeline")),
     (THREAD_WORKER, BaseWorker, "get_state", ("self",)),
     (THREAD_WORKER, BaseWorker, "teardown", ("self",)),
-    (TICK_WORKER, BaseWorker, "register_birth", ("self",)),
-    (TICK_WORKER, BaseWorker, "register_death", ("self",)),
+    (QUEUE_WORKER, BaseWorker, "register_birth", ("self",)),
+    (QUEUE_WORKER, BaseWorker, "register_death", ("self",)),
     (
         THREAD_WORKER,
         RqQueue,
@@ -93,7 +93,7 @@ PROPERTIES: list[tuple[str, type, str]] = [
     (THREAD_WORKER, BaseWorker, "dequeue_timeout"),
     (THREAD_WORKER, BaseWorker, "should_run_maintenance_tasks"),
     (THREAD_WORKER, BaseWorker, "key"),
-    (TICK_WORKER, BaseWorker, "connection_timeout"),
+    (QUEUE_WORKER, BaseWorker, "connection_timeout"),
     (TICKETS, Job, "func"),
     (TICKETS, Job, "func_name"),
     (TICKETS, Job, "instance"),

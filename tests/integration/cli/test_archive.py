@@ -23,8 +23,9 @@ from jobs.store import keys
 from jobs.store.dossiers import Dossiers
 from jobs.store.queue import Queue
 from tests.integration.cli.conftest import Invoke, Shell, Submit
+from tests.support.archive_lines import lines_of, texts_stored, texts_written
 from tests.support.factories import claim_one, new_id, response_for
-from tests.support.invariants import family_of, problems_of
+from tests.support.invariants import problems_of
 from tests.support.processes import ROOT
 
 ReadJson = Callable[..., Any]
@@ -47,10 +48,6 @@ with ArchiveFile(Path(sys.argv[1])) as file:
 """
 
 
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_bytes().decode().split("\n") if line]
-
-
 @pytest.fixture
 def ended(submit: Submit, queue: Queue) -> Callable[..., str]:
     """A job that has ended well, and how its prompt and response read."""
@@ -67,41 +64,6 @@ def ended(submit: Submit, queue: Queue) -> Callable[..., str]:
 def age(redis: Redis, job_id: str, days: int) -> None:
     """As if the job had ended so long ago."""
     redis.zadd(keys.ENDED(), {job_id: int(redis.time()[0]) * 1000 - days * DAY_MS})
-
-
-def texts_stored(redis: Redis) -> set[str]:
-    """Every value of every key that an archive has to remove."""
-    found: set[str] = set()
-    for name in redis.scan_iter(count=1000):
-        family = family_of(name)
-        if family is None or family.end != "archive" or family in (keys.CHANGED, keys.ENDED):
-            continue
-        match redis.type(name):
-            case "hash":
-                found.update(redis.hgetall(name).values())
-            case "string":
-                found.add(redis.get(name))
-            case "list":
-                found.update(redis.lrange(name, 0, -1))
-            case "set":
-                found.update(redis.smembers(name))
-    return found
-
-
-def texts_written(value: Any) -> set[str]:
-    """Every leaf of a line, and every row and object as Redis spells it."""
-    if isinstance(value, dict):
-        spelled = {json.dumps(value, separators=(",", ":"), ensure_ascii=False)}
-        row = [texts_written(part) for part in value.values()]
-        flat = [str(part) for part in value.values() if not isinstance(part, dict | list)]
-        usage = value.get("usage")
-        if usage is not None:
-            flat.append(json.dumps(usage, separators=(",", ":"), ensure_ascii=False))
-        return set.union(spelled, {"|".join(flat)}, *row) if row else spelled
-    if isinstance(value, list):
-        spelled = {json.dumps(value, separators=(",", ":"), ensure_ascii=False)}
-        return set.union(spelled, *map(texts_written, value)) if value else spelled
-    return set() if value is None else {str(value)}
 
 
 @pytest.mark.req("A24")

@@ -143,7 +143,7 @@ def test_the_settings_say_what_generations_lack(tmp_path: Path) -> None:
         'provider = "mock"\ninput_usd_micros_per_mtok = 0\noutput_usd_micros_per_mtok = 0\n'
     )
     variables = {"GENQUEUE_MODELS_FILE": str(models), "GENQUEUE_EXTRACTION_MODEL": "m"}
-    assert "lack" not in CliRunner(env=variables).invoke(genqueue, ["settings"]).stdout
+    assert "generations lack" not in CliRunner(env=variables).invoke(genqueue, ["settings"]).stdout
 
 
 def test_options_of_a_single_run_are_refused_without_once() -> None:

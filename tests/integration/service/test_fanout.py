@@ -72,6 +72,24 @@ def test_places_are_counted_and_come_back_once(hall: Fanout) -> None:
     hall.subscribe("a").close()
 
 
+@pytest.mark.req("C9", "A21")
+def test_a_client_of_the_formation_takes_no_place_of_another(hall: Fanout) -> None:
+    flood = [hall.subscribe("formation", client_id="a") for _ in range(4)]
+    with pytest.raises(StreamsExhaustedError) as refused:
+        hall.subscribe("formation", client_id="a")
+    assert (refused.value.scope, refused.value.is_chat) == ("client", True)
+    with (
+        hall.subscribe("formation", client_id="b"),
+        hall.subscribe("formation"),
+        hall.subscribe("a"),
+    ):
+        assert hall.clients == 7
+    for client in flood:
+        client.close()
+    hall.subscribe("formation", client_id="a").close()
+    assert hall.clients == 0
+
+
 @pytest.mark.req("A21")
 def test_a_hundred_organisations_come_and_go_with_one_thread(redis: Redis, queue: Queue) -> None:
     before = set(threading.enumerate())

@@ -51,6 +51,14 @@ def fields(**named: object) -> dict[str, object]:
     return {"output_fields": named}
 
 
+NO_URLS: tuple[object, ...] = (
+    *("", None, 5, "hook", "http://example.com/", "https://example.com/" + "x" * 2_048),
+    *("https://127.0.0.1/", "https://localhost/", "https://127.1/", "https://2130706433/"),
+    *("https://[::ffff:10.0.0.1]/", "https://169.254.169.254/latest", "https://0x7f000001/"),
+    *("https://u:p@example.com/", "https://example.com:0/", "https://exämple.com/"),
+)
+"""Nothing is posted there: `webhook_networks` is empty."""
+
 VALUES: list[tuple[str, dict[str, Any], str]] = [
     ("no invocation", {"invocation_id": ...}, "invocation_id"),
     ("invocation null", {"invocation_id": None}, "invocation_id"),
@@ -112,7 +120,10 @@ VALUES: list[tuple[str, dict[str, Any], str]] = [
     ("wake token with space", {"wake": {"token": "w" * 16 + " x"}}, "wake.token"),
     ("wake token newline", {"wake": {"token": "w" * 16 + "\n"}}, "wake.token"),
     ("wake token foreign", {"wake": {"token": "ü" * 16}}, "wake.token"),
-    ("wake url", {"wake": {"token": "w" * 16, "url": "https://example.com/"}}, "wake.url"),
+    *(
+        (f"wake url {url}"[:40], {"wake": {"token": "w" * 16, "url": url}}, "wake.url")
+        for url in NO_URLS
+    ),
     ("wake unknown", {"wake": {"token": "w" * 16, "secret": "x"}}, "wake.secret"),
     ("unknown field", {"max_tokens": 5}, "max_tokens"),
     ("priority", {"priority": 0}, "priority"),
@@ -141,12 +152,15 @@ def test_a_body_that_is_no_object_is_422(
     assert_refused(team, keyspace, payload, status=422, code="invalid_request", field="body")
 
 
-@pytest.mark.req("B3")
-def test_a_wake_address_is_told_to_be_polled_for_instead(team: TeamCaller) -> None:
-    answer = team.submit(wake={"token": "w" * 16, "url": "https://example.com/"}).json
+@pytest.mark.req("B3", "X12")
+def test_why_nothing_can_be_posted_to_a_wake_address_is_told(team: TeamCaller) -> None:
+    answer = team.submit(wake={"token": "w" * 16, "url": "https://10.0.0.1/"}).json
     assert answer is not None
     assert answer["error"]["errors"] == [
-        {"field": "wake.url", "reason": "is not served yet: poll the generation"}
+        {
+            "field": "wake.url",
+            "reason": "must not name an address of a private or reserved network",
+        }
     ]
 
 

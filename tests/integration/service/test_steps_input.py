@@ -121,7 +121,13 @@ VALUES: list[tuple[str, dict[str, Any], str]] = [
     ("on_error null", {"on_error": None}, "on_error"),
     ("mode unknown", {"mode": "test"}, "mode"),
     ("mode a number", {"mode": 1}, "mode"),
-    ("callback", {"callback_url": "https://example.com/"}, "callback_url"),
+    ("callback null", {"callback_url": None}, "callback_url"),
+    ("callback a number", {"callback_url": 5}, "callback_url"),
+    ("callback by http", {"callback_url": "http://example.com/"}, "callback_url"),
+    ("callback here", {"callback_url": "https://127.0.0.1/"}, "callback_url"),
+    ("callback by number", {"callback_url": "https://0x7f000001/"}, "callback_url"),
+    ("callback of a walk", {"callback_url": "https://[::1]/", "mode": "mock"}, "callback_url"),
+    ("callback long", {"callback_url": "https://a.example/" + "x" * 2_048}, "callback_url"),
     ("unknown field", {"prompt": "x"}, "prompt"),
     ("team", {"team_id": "2"}, "team_id"),
 ]
@@ -171,13 +177,14 @@ def test_what_is_wrong_with_a_template_is_told_with_its_line_and_no_value(
     assert "s3cr3t" not in str(answer)
 
 
-@pytest.mark.req("B26")
-def test_an_address_to_call_back_is_told_to_be_polled_for_instead(steps: StepCaller) -> None:
-    answer = steps.submit(callback_url="https://example.com/").json
+@pytest.mark.req("B26", "X12")
+def test_an_address_that_must_not_be_called_back_is_told_with_all_else(steps: StepCaller) -> None:
+    asked = inputs(prompt="{% if %}")
+    answer = steps.submit(inputs=asked, callback_url="https://10.0.0.1/").json
     assert answer is not None
-    assert answer["error"]["errors"] == [
-        {"field": "callback_url", "reason": "is not served yet: poll the step"}
-    ]
+    errors = {one["field"]: one["reason"] for one in answer["error"]["errors"]}
+    assert set(errors) == {"inputs.prompt", "callback_url"}
+    assert errors["callback_url"] == "must not name an address of a private or reserved network"
 
 
 @pytest.mark.req("X4")

@@ -34,10 +34,13 @@ STARTS = {
     Verb.SUPERSEDE: State.FAILED,
 }
 CALL = "EVALSHA"
-READERS = {"seq_at", "waiting", "last_wake"}
+READERS = {"seq_at", "waiting", "last_wake", "read_request"}
 OF_CREDITS = {"raise_cap", "write_off"}
 OF_THE_CLOCK = {"fire", "ticked"}
 """Their repeats are the scheduler's tests; those of credits are in test_generation_scripts."""
+
+OF_DELIVERIES = {"take_deliveries", "settle_delivery", "replay_delivery"}
+"""Their repeats are in tests/integration/delivery, those of turns in test_turns."""
 
 
 @pytest.fixture
@@ -87,8 +90,9 @@ def test_all_verbs_are_covered_here() -> None:
     others = {"submit", "submit_generation", "claim", "renew", "check", "promote", "reclaim"}
     upkeep = {"book", "archive", "repair", "quota"}
     of_steps = {"note_step", "wake"}
-    elsewhere = READERS | OF_CREDITS | OF_THE_CLOCK
-    assert {*STARTS, *others, *upkeep, *of_steps} == set(VERBS) - elsewhere
+    of_turns = {"note_turn", "say"}
+    elsewhere = READERS | OF_CREDITS | OF_THE_CLOCK | OF_DELIVERIES
+    assert {*STARTS, *others, *upkeep, *of_steps, *of_turns} == set(VERBS) - elsewhere
 
 
 @pytest.mark.req("A14")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jobs.settings import Settings
 from jobs.store.ticks import TickStatus, is_red
 from jobs.tickets import EntryPointForbiddenError, TicketJob, TickJob
+from scheduler.queue_worker import newest_of_each
 from scheduler.schedule import (
     OVERDUE_AFTER_S,
     first_due_s,
@@ -20,7 +21,6 @@ from scheduler.schedule import (
     next_due_s,
     ticks,
 )
-from scheduler.tick_worker import newest_of_each
 
 NOW_S = st.floats(1.7e9, 1.9e9)
 INTERVAL_S = st.sampled_from([1, 5, 15, 60, 3600, 86_400])

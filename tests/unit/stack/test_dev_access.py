@@ -10,11 +10,13 @@ from redis import Redis
 from jobs.runtime import Runtime
 from jobs.store.flags import WORKFLOWS_LLM_ACTION, Flags
 from jobs.store.teams import Teams
-from service.stack.dev_access import development_access
+from service.stack.dev_access import development_access, development_client_key
 from service.stack.errors import KeyNotMadeError, TeamNotMadeError
 from service.stack.free_port import free_port
 from service.stack.sample import StackClient
 from tests.unit.stack.played_api import KEY, TOKEN, Api
+
+CLIENT_KEY = "fmc_0123456789abcdef"
 
 
 def client_of(api: Api) -> StackClient:
@@ -36,7 +38,7 @@ def test_what_is_kept_and_still_opens_is_used_again_and_nothing_is_made(
     api: Api, tmp_path: Path, environment: dict[str, str], redis: Redis
 ) -> None:
     keep(tmp_path)
-    access = development_access(client_of(api), tmp_path, environment)
+    access = development_access(client_of(api), tmp_path, environment, CLIENT_KEY)
     assert (access.key, access.token) == (KEY, TOKEN)
     assert redis.keys() == []
 
@@ -45,7 +47,7 @@ def test_what_is_kept_and_still_opens_is_used_again_and_nothing_is_made(
 def test_a_first_start_makes_a_key_and_a_team_that_may_generate(
     api: Api, tmp_path: Path, environment: dict[str, str], runtime: Runtime
 ) -> None:
-    access = development_access(client_of(api), tmp_path, environment)
+    access = development_access(client_of(api), tmp_path, environment, CLIENT_KEY)
     opened = runtime.credentials.authenticate(access.token)
     assert opened is not None
     assert (opened.team_id, opened.org_id) == ("dev", "dev")
@@ -60,7 +62,7 @@ def test_what_no_longer_opens_is_replaced_for_its_owner_only_also_over_an_open_f
     keep(tmp_path, "gq_revoked", "gqt_revoked")
     for name in ("dev-key", "dev-team-token"):
         (tmp_path / name).chmod(0o644)
-    access = development_access(client_of(api), tmp_path, environment)
+    access = development_access(client_of(api), tmp_path, environment, CLIENT_KEY)
     for name, prefix, secret in (
         ("dev-key", "gq_", access.key),
         ("dev-team-token", "gqt_", access.token),
@@ -77,7 +79,7 @@ def test_a_team_that_is_there_gets_a_further_token_and_keeps_its_flag_and_credit
 ) -> None:
     Teams(runtime.redis).create("dev", "dev")
     keep(tmp_path, token="gqt_lost")
-    access = development_access(client_of(api), tmp_path, environment)
+    access = development_access(client_of(api), tmp_path, environment, CLIENT_KEY)
     opened = runtime.credentials.authenticate(access.token)
     assert opened is not None
     assert opened.team_id == "dev"
@@ -90,7 +92,7 @@ def test_an_organisation_that_has_a_cap_keeps_it_and_gets_its_team(
     api: Api, tmp_path: Path, environment: dict[str, str], runtime: Runtime
 ) -> None:
     runtime.credits.set_cap("dev", 1_000_000)
-    access = development_access(client_of(api), tmp_path, environment)
+    access = development_access(client_of(api), tmp_path, environment, CLIENT_KEY)
     opened = runtime.credentials.authenticate(access.token)
     assert opened is not None
     assert opened.team_id == "dev"
@@ -108,7 +110,16 @@ def test_a_command_that_fails_is_one_line_and_leaves_what_was_kept(
     keep(tmp_path, key, token)
     nobody = os.environ | {"REDIS_URL": f"redis://127.0.0.1:{free_port()}/0"}
     with pytest.raises(error_class, match=r"could be made: .*Redis") as raised:
-        development_access(client_of(api), tmp_path, nobody)
+        development_access(client_of(api), tmp_path, nobody, CLIENT_KEY)
     assert "\n" not in str(raised.value)
     assert (tmp_path / "dev-key").read_text() == f"{key}\n"
     assert (tmp_path / "dev-team-token").read_text() == f"{token}\n"
+
+
+@pytest.mark.req("C16", "X1")
+def test_the_client_key_of_a_folder_is_made_once_and_kept_for_its_owner(tmp_path: Path) -> None:
+    made = development_client_key(tmp_path)
+
+    assert made.startswith("fmc_")
+    assert development_client_key(tmp_path) == made
+    assert (tmp_path / "dev-client-key").stat().st_mode & 0o777 == 0o600

@@ -23,7 +23,7 @@ def test_given_values_are_taken() -> None:
 
 def test_children_see_everything_and_the_redis_in_use() -> None:
     environment = read_environment({"OPENAI_API_KEY": "k", "REDIS_URL": "redis://old"})
-    seen = environment.for_children("redis://new")
+    seen = environment.for_children("redis://new", "fmc_made-for-this-folder")
     assert seen["OPENAI_API_KEY"] == "k"
     assert seen["REDIS_URL"] == "redis://new"
 
@@ -48,5 +48,21 @@ def test_the_mock_reads_fields_unless_something_else_is_set_up_for_it(
     variables: dict[str, str], seen: str | None
 ) -> None:
     environment = read_environment(variables)
-    assert environment.for_children("redis://new").get("GENQUEUE_EXTRACTION_MODEL") == seen
+    assert (
+        environment.for_children("redis://new", "fmc_made-for-this-folder").get(
+            "GENQUEUE_EXTRACTION_MODEL"
+        )
+        == seen
+    )
     assert environment.extracts_by_mock == (seen == "mock-1")
+
+
+@pytest.mark.req("C16", "X1")
+@pytest.mark.parametrize("named", ["", "fmc_one-of-mine-0123,fmc_other-of-mine-01"])
+def test_a_client_key_is_made_only_where_none_is_named(named: str) -> None:
+    environment = read_environment({"GENQUEUE_FORMATION_KEYS": named})
+    seen = environment.for_children("redis://new", "fmc_made-for-this-folder")
+
+    assert seen["GENQUEUE_FORMATION_KEYS"] == (named or "fmc_made-for-this-folder")
+    assert environment.client_key == named.split(",", maxsplit=1)[0]
+    assert seen["GENQUEUE_WEBHOOK_NETWORKS"] == "127.0.0.0/8,::1/128"

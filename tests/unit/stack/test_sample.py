@@ -3,6 +3,7 @@
 import pytest
 
 from service.stack import greeting
+from service.stack.dev_access import DevAccess
 from service.stack.errors import SampleFailedError, StackNotReadyError
 from service.stack.free_port import free_port
 from service.stack.sample import SAMPLE_FIELDS, GenerationAnswer, SampleAnswer, StackClient
@@ -123,3 +124,9 @@ def test_a_generation_without_fields_says_why_and_one_with_fields_shows_them() -
     assert "spends" in greeting.generation(bare)
     assert "spends" not in greeting.generation(full)
     assert "subject_line = Hi" in greeting.generation(full)
+
+
+def test_who_starts_it_is_told_how_to_use_another_folder_or_port() -> None:
+    told = greeting.addresses("http://127.0.0.1:8080", "none", DevAccess("k", "t", "c"))
+    assert 'make run ARGS="--data DIR"' in told
+    assert "PORT=9000 make run" in told

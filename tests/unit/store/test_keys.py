@@ -8,16 +8,32 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from jobs.domain.delivery import DeliveryState, Verdict
 from jobs.domain.errors import ErrorKind
+from jobs.domain.escalation import (
+    AttemptEntry,
+    ChainEnd,
+    ChainPolicy,
+    ChainState,
+    Delivery,
+    Failure,
+    NextAttempt,
+)
 from jobs.domain.outcome import Cooldown
 from jobs.domain.states import State
+from jobs.domain.turn_left import TurnLeft
+from jobs.domain.turn_plan import Plan, Task
 from jobs.store import keys
 from jobs.store.credentials import Credentials
+from jobs.store.deliveries import Deliveries
 from jobs.store.queue import Queue
 from jobs.store.scripts import Scripts
 from jobs.store.steps import LogLine, StepNote, StepResult, Steps
 from jobs.store.teams import Teams
+from jobs.store.tokens import Tokens
+from jobs.store.turns import Turns
 from jobs.store.upkeep import Upkeep
+from tests.support.chains import new_turn
 from tests.support.factories import claim, claim_one, new_id, new_job, response_for
 from tests.support.invariants import family_of
 from tests.support.job_states import reach, sweep
@@ -40,6 +56,7 @@ def run_every_verb(redis: Redis, queue: Queue) -> None:
     """Leave at least one key of every family behind."""
     run_generations(redis, queue)
     run_steps(redis, queue)
+    run_turns(redis, queue)
     for state in reversed(State):
         reach(queue, state, metadata={"a": 1}, execution_options={"b": 2}, idempotency_key=new_id())
     redis.hset(keys.QUOTAS(), "capped", 0)
@@ -97,6 +114,35 @@ def run_steps(redis: Redis, queue: Queue) -> None:
     queue.complete(new.id, attempt.token)
 
 
+def run_turns(redis: Redis, queue: Queue) -> None:
+    """One that was given up and is to be posted, by a try that failed; one that runs and speaks."""
+    scripts = Scripts(redis, queue_name="genqueue")
+    turns, tokens = Turns(redis, scripts, queue), Tokens(redis, scripts)
+    plan = Plan((Task("writer", "Do it."),))
+    entry = AttemptEntry(1, plan, Failure(ErrorKind.PARSE, "unreadable"))
+    for delivery in (Delivery.WEBHOOK, Delivery.POLLING):
+        turns.submit(new_turn(delivery=delivery, target_url="https://example.com/hook"))
+        first = claim_one(queue)
+        left = TurnLeft(entry=entry, next=NextAttempt(0), policy=ChainPolicy(1, 1.0, 60.0))
+        queue.fail(first.job.id, first.token, ErrorKind.PARSE, "unreadable", turn=left)
+        attempt = claim_one(queue)
+        turns.note(attempt, plan, 2)
+        tokens.say(attempt, 1, 1, [("text", "Hi")])
+        if delivery is Delivery.WEBHOOK:
+            end = TurnLeft(entry=entry, end=ChainEnd(ChainState.STUCK, "stuck"))
+            queue.fail(attempt.job.id, attempt.token, ErrorKind.PARSE, "unreadable", turn=end)
+    run_deliveries(Deliveries(redis, scripts))
+
+
+def run_deliveries(deliveries: Deliveries) -> None:
+    """A try that failed, one that is under way."""
+    (taken,) = deliveries.take("t", 5).deliveries
+    verdict = Verdict(DeliveryState.PENDING, after_ms=0, pause_ms=60_000)
+    deliveries.settle(taken, verdict, "500", 3, b"{}")
+    deliveries.replay(taken.id, taken.owner, taken.user)
+    assert len(deliveries.take("u", 5).deliveries) == 1
+
+
 def test_every_family_has_its_type_and_nothing_else_is_there(redis: Redis, queue: Queue) -> None:
     run_every_verb(redis, queue)
 
@@ -118,6 +164,8 @@ def test_ends_are_what_the_table_says(redis: Redis, queue: Queue) -> None:
         *("generation", "generation_of", "wakes", "text", "options"),
         *("step", "step_inputs", "step_log", "step_result"),
         *("slots", "team_slots", "cooldowns", "submits"),
+        *("tokens", "captains_log", "delivery", "delivery_body", "delivery_log"),
+        *("deliveries", "all_deliveries", "health", "posting"),
     }
     for name in redis.scan_iter(match=keys.EVENTS("*")):
         assert 0 < redis.pttl(name) <= keys.EVENTS_TTL_MS

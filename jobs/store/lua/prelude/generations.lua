@@ -74,15 +74,22 @@ local function answer_generation(id, team_id, code, fields)
   return ttl
 end
 
--- wake_waiters: who waits is told that there is something to fetch, not what.
-local function wake_waiters(job)
-  local tokens = call('SMEMBERS', K.waiters(job.id))
-  for _, token in ipairs(tokens) do
+-- wake_waiters: who waits is told that there is something to fetch, not what: by the stream, and
+-- by a post to who named a URL, whose id is of generation and token. A waiter is its token, or
+-- token, space, URL.
+local function wake_waiters(job, now)
+  local waiters = call('SMEMBERS', K.waiters(job.id))
+  for _, waiter in ipairs(waiters) do
+    local token, url = string.match(waiter, '^(%S+) ?(%S*)$')
     call('XADD', K.wakes(), 'MAXLEN', '~', WAKES_KEPT, '*', 'event',
       '$workflows_llm_generation_finished', 'generation_id', job.id, 'team_id', job.team_id,
       'wake_token', token)
+    if url ~= '' then
+      add_delivery({id = job.id .. '-' .. string.sub(redis.sha1hex(token), 1, 16), kind = 'wake',
+        owner = 'team:' .. job.team_id, ref = job.id, url = url, wake_token = token}, now)
+    end
   end
-  if tokens[1] then
+  if waiters[1] then
     call('PEXPIRE', K.wakes(), WAKES_TTL_MS)
     call('DEL', K.waiters(job.id))
   end
@@ -118,7 +125,7 @@ local function end_generation(job, to, now, was_called)
   call('PEXPIRE', K.text(job.prompt_id), ttl)
   call('PEXPIRE', K.options(job.id), ttl)
   settle_credits(job, ending.bill, was_called, now)
-  wake_waiters(job)
+  wake_waiters(job, now)
   if code == '' then tally('finished') else tally('failed:' .. code) end
   if was_called then observe('duration', math.max(0, now - job.started_at)) end
 end

@@ -15,7 +15,11 @@ local function end_job(job, to, now, fields, was_called)
   fields[#fields + 1] = 'finished_at'
   fields[#fields + 1] = int(now)
   call('ZADD', K.ended(), int(now), job.id)
-  if job.idem then call('PEXPIRE', K.idempotency(job.idem), IDEMPOTENCY_TTL_MS) end
+  -- A chat turn that goes on has not ended for who sent it.
+  local goes_on = job.turn and job.turn.id
+  if job.idem and not goes_on then
+    call('PEXPIRE', K.idempotency(job.idem), IDEMPOTENCY_TTL_MS)
+  end
   if call('EXISTS', K.dependents(job.id)) == 1 then call('SADD', K.released(), job.id) end
   if to == 'succeeded' then
     count(job, 'latency_ms', int(math.max(0, now - job.created_at)))
@@ -25,7 +29,9 @@ local function end_job(job, to, now, fields, was_called)
   if job.kind == 'generation' then
     end_generation(job, to, now, was_called)
   elseif job.kind == 'step' then
-    end_step(job)
+    end_step(job, to, now)
+  elseif is_turn(job) then
+    end_turn(job, to, now)
   elseif to == 'failed' then
     note_mirror(job.id)
   end
@@ -35,12 +41,6 @@ end
 -- `fields` are further fields of the record as name, value, name, value.
 local function move(job, to, verb, now, reason, fields)
   local from = job.state
-  local seq = int(call('INCR', K.seq()))
-  if not job.seq then -- the submit: its number is the job's place for good
-    job.seq = tonumber(seq)
-    fields[#fields + 1] = 'seq'
-    fields[#fields + 1] = seq
-  end
   if ENDED[to] then
     count(job, to, 1)
     if ENDED[from] then
@@ -49,17 +49,16 @@ local function move(job, to, verb, now, reason, fields)
       end_job(job, to, now, fields, from == 'running' and verb ~= 'expire')
     end
   end
-  call('HSET', K.job(job.id), 'state', to, 'updated_at', int(now), unpack(fields))
-  local events = K.events(job.org_id)
-  local told = {'job_id', job.id, 'prompt_id', job.prompt_id, 'user', job.created_by, 'state', to,
-    'from', from or '', 'verb', verb, 'attempt', int(job.attempt), 'at', int(now), 'reason', reason}
-  if call('PEXPIRE', events, EVENTS_TTL_MS) == 0 then
-    -- A new stream: who has seen the event before it misses nothing that expired.
-    told[#told + 1] = 'prev'
-    told[#told + 1] = call('ZRANGE', K.changed(job.org_id), 0, 0, 'REV', 'WITHSCORES')[2] or '0'
+  local seq = int(call('INCR', K.seq())) -- after those of what ends with it
+  if not job.seq then -- the submit: its number is the job's place for good
+    job.seq = tonumber(seq)
+    fields[#fields + 1] = 'seq'
+    fields[#fields + 1] = seq
   end
-  call('XADD', events, 'MAXLEN', '~', EVENTS_KEPT, seq .. '-0', unpack(told))
-  if told[19] then call('PEXPIRE', events, EVENTS_TTL_MS) end
+  call('HSET', K.job(job.id), 'state', to, 'updated_at', int(now), unpack(fields))
+  tell(job.org_id, seq, {'job_id', job.id, 'prompt_id', job.prompt_id, 'user', job.created_by,
+    'state', to, 'from', from or '', 'verb', verb, 'attempt', int(job.attempt), 'at', int(now),
+    'reason', reason})
   call('ZADD', K.changed(job.org_id), seq, job.id)
   if from then -- the record itself tells of its submit
     call('RPUSH', K.history(job.id), table.concat({seq, int(now), verb, from, to,
@@ -174,11 +173,11 @@ local function repeated(word, cap)
   return {word, word == 'OK' and ticket_wanted(cap) or 0}
 end
 
--- settled: the answer of a verb that ended a job: a ticket may be wanted for what that opened.
+-- settled: the answer of a verb that ended a job: a ticket may be wanted for what that opened, and
+-- one for deliveries where there are some more; and the chains that ended with it.
 local function settled(cap, now)
   release_some(20, now)
-  if opened == 0 then return {'OK', 0} end
-  return {'OK', ticket_wanted(cap)}
+  return {'OK', opened > 0 and ticket_wanted(cap) or 0, posts_added, ended_chains}
 end
 
 -- promote_due: jobs whose run_at has come enter their lanes; answers how many did.
@@ -197,7 +196,11 @@ end
 
 -- expire_late: nobody can collect it any more. What has run before did not go for nothing.
 local function expire_late(job, now)
-  if call('EXISTS', K.history(job.id)) == 1 then job.ending = {code = 'deadline_exceeded'} end
+  if job.kind == 'escalation' then
+    job.turn = {note = 'the deadline passed before the next attempt could run'}
+  elseif call('EXISTS', K.history(job.id)) == 1 then
+    job.ending = {code = 'deadline_exceeded'}
+  end
   expire(job, 'timeout', 'nothing could run it while somebody waited for it', now)
 end
 
@@ -228,4 +231,28 @@ local function requeue(job, verb, run_at, now, reason, fields)
   move(job, 'queued', verb, now, reason, fields)
   if job.expires_at then call('ZADD', K.expiring(), int(job.expires_at), job.id) end
   wait_until(job, run_at, now)
+end
+
+-- go_on: the job of the next background attempt of a chain, under an id of its maker (C20).
+local function go_on(job, now)
+  local turn, request = job.turn, request_of(job)
+  local next_job = {id = turn.id, prompt_id = job.prompt_id, org_id = job.org_id,
+    created_by = job.created_by, kind = 'escalation', target = job.target,
+    priority = turn.priority, attempt = 1, created_at = now, team_id = job.team_id}
+  call('RPUSH', K.replaced(job.prompt_id), job.id)
+  call('HSET', K.prompt(job.prompt_id), 'job_id', turn.id)
+  call('HSET', K.request(request), 'job', turn.id, 'runs', '0', 'status', 'queued')
+  call('HDEL', K.request(request), 'deaths')
+  local fields, field = new_record(next_job, '1', turn.schema_version)
+  field('root_id', request)
+  local deadline_at = call('HGET', K.request(request), 'deadline_at')
+  if deadline_at then
+    field('expires_at', deadline_at)
+    call('ZADD', K.expiring(), deadline_at, turn.id)
+  end
+  local run_at = now + turn.after_ms
+  if run_at > now then field('run_at', int(run_at)) end
+  move(next_job, 'queued', 'submit', now, '', fields)
+  wait_until(next_job, run_at, now)
+  opened = opened + 1
 end

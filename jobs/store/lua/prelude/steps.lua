@@ -12,8 +12,10 @@ local function begin_step(job)
   if is_woken(job.id) then call('HSET', K.step(job.id), 'woken', '2') end
 end
 
--- end_step: it can be read for a while.
-local function end_step(job)
+-- end_step: it can be read for a while, and who named a URL is told that it ended.
+local function end_step(job, to, now)
+  add_delivery({id = job.id, kind = 'wake', owner = 'team:' .. job.team_id, ref = job.id,
+    url = call('HGET', K.step(job.id), 'callback_url'), step_state = to}, now)
   call('HDEL', K.step(job.id), 'token')
   for _, key in ipairs({K.step, K.step_inputs, K.step_log, K.step_result}) do
     call('PEXPIRE', key(job.id), STEP_TTL_MS)

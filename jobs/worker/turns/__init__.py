@@ -1,0 +1,1 @@
+"""How does a worker carry out a chat turn, at first and in the background?"""
