@@ -22,6 +22,7 @@ from rich.console import Console
 
 from service.stack.redis_binary import find_redis_binary
 from tests.bench import (
+    chains,
     claim_scale,
     claim_settle,
     drain,
@@ -48,6 +49,7 @@ BENCHES: dict[str, Callable[[Stage], list[Figure]]] = {
     "lost_reply": lost_reply.run,
     "sse": sse.run,
     "steps": steps.run,
+    "chains": chains.run,
 }
 
 

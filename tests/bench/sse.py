@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import selectors
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,12 +16,11 @@ import psutil  # type: ignore[import-untyped]  # it ships none
 
 from jobs.runtime import Runtime
 from jobs.store import keys
-from service.stack.free_port import free_port, is_free
-from service.stack.supervisor import process_table
 from tests.bench.figures import Figure, at_most, noted, percentile
 from tests.bench.fleet import runtime_for
 from tests.bench.open_loop import Post, at_rate
-from tests.bench.stage import Stage, Started, pss_bytes, wait_for
+from tests.bench.stage import Stage, Started, pss_bytes
+from tests.bench.web_server import serve
 from tests.support.factories import claim_one, new_job, response_for
 from tests.support.sse_client import EventStream, Parser
 
@@ -125,19 +123,9 @@ def _reconnects(stage: Stage, runtime: Runtime, web: Server) -> Iterator[Figure]
 
 
 def _serve(stage: Stage, runtime: Runtime) -> Server:
-    port = free_port()
-    (api,) = (spec for spec in process_table(port) if spec.name == "api")
-    assert api.command[0] == sys.executable
-    started = stage.spawn("gunicorn", api.command, {"REDIS_URL": runtime.settings.redis_url})
-
-    def serves() -> bool:
-        if started.process.poll() is not None:
-            raise RuntimeError(f"gunicorn ended: {started.log.read_text()[-2000:]}")
-        return not is_free(port)
-
-    wait_for(serves, 30, "gunicorn to listen")
+    web = serve(stage, {"REDIS_URL": runtime.settings.redis_url})
     made = {org: runtime.credentials.create(org, "ada")[1] for org in ORGS}
-    return Server(port, started, made)
+    return Server(web.port, web.started, made)
 
 
 def _connect(web: Server, org_id: str) -> Client:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import requests
-
 from jobs.runtime import Runtime
 from jobs.store import keys
-from service.stack.free_port import free_port
-from service.stack.supervisor import process_table
 from tests.bench.counting_proxy import CountingProxy, proxied
 from tests.bench.figures import Figure, at_most, noted, percentile
 from tests.bench.fleet import runtime_for, start_workers, wait_registered
 from tests.bench.open_loop import Connection, Load, Post, at_rate
-from tests.bench.stage import Stage, wait_for
+from tests.bench.stage import Stage
+from tests.bench.web_server import serve
 
-APP = "service.app:create_app()"
 BARE_APP = "tests.bench.bare_flask:create_app()"
 BUSY_SLOTS = 8
 PER_S = 100.0
@@ -57,7 +52,7 @@ def run(stage: Stage) -> list[Figure]:
 def _round_trips(stage: Stage) -> Iterator[Figure]:
     server = stage.redis()
     with proxied(server.port) as proxy:
-        post = _post(runtime_for(server), _serve(stage, APP, proxy.url))
+        post = _post(runtime_for(server), serve(stage, {"REDIS_URL": proxy.url}).port)
         connection = Connection(post)
         for _ in range(3):
             _cost_of_one(connection, proxy)
@@ -83,11 +78,12 @@ def _times(stage: Stage) -> Iterator[Figure]:
     runtime = runtime_for(server)
     start_workers(stage, server, 1, BUSY_SLOTS)
     wait_registered(runtime.redis, 1)
-    post = _post(runtime, _serve(stage, APP, server.url))
+    post = _post(runtime, serve(stage, {"REDIS_URL": server.url}).port)
     stage.say(f"100 submits/s for {for_s} s, {BUSY_SLOTS} worker threads busy")
     ours = at_rate(post, per_s=PER_S, for_s=for_s)
     # The backlog that this left keeps the worker as busy for the bare route.
-    bare_post = Post(_serve(stage, BARE_APP, server.url), post.path, post.body, post.headers)
+    bare_web = serve(stage, {"REDIS_URL": server.url}, app=BARE_APP)
+    bare_post = Post(bare_web.port, post.path, post.body, post.headers)
     stage.say(f"100 requests/s for {for_s} s on a bare Flask route")
     bare = at_rate(bare_post, per_s=PER_S, for_s=for_s)
     busy = runtime.redis.zcard(keys.RUNNING())
@@ -106,28 +102,6 @@ def _times(stage: Stage) -> Iterator[Figure]:
 
 def _ms(load: Load, percent: int) -> float:
     return percentile(load.latencies_s, percent) * 1000
-
-
-def _serve(stage: Stage, app: str, redis_url: str) -> int:
-    """gunicorn as the stack runs it; answers its port once it serves."""
-    port = free_port()
-    (api,) = (spec for spec in process_table(port) if spec.name == "api")
-    command = [word for word in api.command if word != APP]
-    gunicorn = stage.spawn("gunicorn", [*command, app], {"REDIS_URL": redis_url})
-    assert command[0] == sys.executable
-
-    def serves() -> bool:
-        """Whether a worker answers: the socket listens long before its application is loaded."""
-        if gunicorn.process.poll() is not None:
-            raise RuntimeError(f"gunicorn ended: {gunicorn.log.read_text()[-2000:]}")
-        try:
-            requests.get(f"http://127.0.0.1:{port}/healthz", timeout=5)
-        except requests.RequestException:
-            return False
-        return True
-
-    wait_for(serves, 30, "gunicorn to answer")
-    return port
 
 
 def _post(runtime: Runtime, port: int) -> Post:
