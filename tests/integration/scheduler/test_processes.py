@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import signal
 import sys
 import time
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 from redis import Redis
 from rq import Queue as RqQueue
-from rq_scheduler import Scheduler
 
 from jobs.settings import Settings
 from jobs.store import keys
@@ -43,6 +41,20 @@ FOREIGN = (
     "1",
     "--url",
 )
+FOREIGN_JOB = (
+    sys.executable,
+    "-c",
+    """
+import datetime, sys
+from redis import Redis
+from rq_scheduler import Scheduler
+
+foreign = Scheduler("foreign", connection=Redis.from_url(sys.argv[1]))
+soon = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+foreign.schedule(soon, "os.getpid", interval=2, id="foreign-job")
+""",
+)
+"""In a process of its own: other tests of this one make JSON the serializer of all RQ jobs."""
 
 
 @pytest.fixture
@@ -125,9 +137,7 @@ def test_a_foreign_scheduler_on_the_same_redis_and_ours_leave_each_other_alone(
     redis: Redis, redis_url: str, ships: Fleet
 ) -> None:
     raw = connect_rq(redis_url)
-    foreign = Scheduler(queue_name="foreign", connection=raw, interval=1)
-    soon = dt.datetime.now(dt.UTC).replace(tzinfo=None)
-    foreign.schedule(soon, "os.getpid", interval=2, id="foreign-job")
+    assert ships.start((*FOREIGN_JOB, redis_url)).wait(20) == 0
     ours = start_scheduler(ships, redis)
 
     theirs = ships.start((*FOREIGN, redis_url))

@@ -382,3 +382,18 @@ def test_how_a_request_stands_is_told_to_its_own_alone_and_costs_nothing(
     for client, user in ((CLIENT, "bob"), ("d" * 16, USER)):
         assert runtime.turns.standing(job_id, client, user) is None
     assert runtime.turns.standing(new_job().id, CLIENT, USER) is None
+
+
+@pytest.mark.req("C20", "A33")
+def test_a_request_that_a_release_without_turns_left_open_is_ended_by_repair(
+    runtime: Runtime, redis: Redis
+) -> None:
+    job_id, attempt = chain(runtime)
+    runtime.queue.fail(attempt.job.id, attempt.token, ErrorKind.PARSE, "unreadable")
+    redis.hdel(keys.REQUEST(job_id), "ended_at", "state", "status")
+    runtime.upkeep.repair(window_ms=90_000)
+
+    view = runtime.turns.read(job_id)
+    assert view is not None
+    assert (view.status, view.state) == (RequestStatus.FAILED, ChainState.BUDGET_EXHAUSTED)
+    assert view.detail == "the chain itself broke: parse"
