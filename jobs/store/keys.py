@@ -179,7 +179,11 @@ REQUEST_NOTE = Key(
 )
 TOKENS = Key("tokens", "request:%s:tokens", "stream", "text of a turn as it is written", "1 min")
 CAPTAINS_LOG = Key(
-    "captains_log", "captains_log:%s", "list", "at_ms|request|state|attempts|JSON, a line a chain", "90 d"
+    "captains_log",
+    "captains_log:%s",
+    "list",
+    "at_ms|request|state|attempts|JSON, a line a chain",
+    "90 d",
 )
 DELIVERY = Key("delivery", "delivery:%s", "hash", "what is to be posted, and how far", "30 d")
 DELIVERY_BODY = Key("delivery_body", "delivery:%s:body", "string", "the bytes posted", "with it")

@@ -277,9 +277,10 @@ def test_a_pause_that_the_turn_has_no_time_for_ends_the_turn() -> None:
     def complete(_call: Call, _say: Say) -> str:
         raise AttemptError(ErrorKind.RATE_LIMIT, "busy", retry_after_s=0.005)
 
-    executor, _ = scripted(complete)
+    clock = Clock()
+    executor, _ = scripted(complete, clock=clock)
     calls: list[CalledModel] = []
-    with entered(NotedScope(Clock(), 0.004)), pytest.raises(AttemptError) as caught:
+    with entered(NotedScope(clock, 0.004)), pytest.raises(AttemptError) as caught:
         executor.run(PLAN, MESSAGE, Watcher(), calls)
 
     assert caught.value.kind is ErrorKind.TIMEOUT
