@@ -83,7 +83,11 @@ def cooldown_of(error: AttemptError, target: str) -> Cooldown | None:
     an hour (X15); None for any other failure."""
     if error.kind is not ErrorKind.RATE_LIMIT and error.fault is not Fault.OVERLOADED:
         return None
-    named_s = error.retry_after_s
+    return pause_of(target, error.retry_after_s)
+
+
+def pause_of(target: str, named_s: float | None) -> Cooldown | None:
+    """The pause of a provider that was too busy and asked for `named_s` seconds, if for any."""
     wait_s = COOLDOWN_UNNAMED_S if named_s is None else min(named_s, RETRY_AFTER_MAX_S)
     return Cooldown(target, math.ceil(wait_s * 1000)) if wait_s > 0 else None
 

@@ -79,18 +79,14 @@ class Settlements:
             "truth_class": response.truth_class,
             "state_class": response.state_class,
         }
-        reply = self._scripts.run(
-            "succeed",
-            id=job_id,
-            token=token,
+        return self._succeed(
+            job_id,
+            token,
+            turn=turn,
             response_id=response.id,
             text=response.text,
             source_refs=compact_json(response.source_refs),
             ledger="" if turn else compact_json(usage),
-            envelope="",
-            bill="",
-            turn=turn_text(job_id, turn),
-            ticket_cap=self._ticket_cap,
             response=[
                 part
                 for name, value in fields.items()
@@ -98,74 +94,50 @@ class Settlements:
                 for part in (name, value)
             ],
         )
-        return settled(reply)
 
     def complete(self, job_id: str, token: str, turn: TurnLeft | None = None) -> Settled:
         """End a step whose record holds what came of it, or a chat turn that has a question."""
-        return self.succeed_generation(job_id, token, "", "", turn)
+        return self._succeed(job_id, token, turn=turn)
 
-    def succeed_generation(
-        self, job_id: str, token: str, envelope: str, bill: str, turn: TurnLeft | None = None
-    ) -> Settled:
+    def succeed_generation(self, job_id: str, token: str, envelope: str, bill: str) -> Settled:
         """End a generation with its envelope (B14); `bill` is `bill_text`."""
+        return self._succeed(job_id, token, envelope=envelope, bill=bill)
+
+    def _succeed(
+        self, job_id: str, token: str, *, turn: TurnLeft | None = None, **values: Any
+    ) -> Settled:
+        named = ("response_id", "text", "source_refs", "ledger", "envelope", "bill")
         reply = self._scripts.run(
             "succeed",
+            **{**dict.fromkeys(named, ""), "response": [], **values},
             id=job_id,
             token=token,
-            response_id="",
-            text="",
-            source_refs="",
-            ledger="",
-            envelope=envelope,
-            bill=bill,
             turn=turn_text(job_id, turn),
             ticket_cap=self._ticket_cap,
-            response=[],
         )
         return settled(reply)
 
     def book(self, job_id: str, attempt: int, response: Response) -> Settled:
         """Book what a call used whose answer comes too late to be anybody's (X16)."""
-        reply = self._scripts.run(
-            "book",
-            id=job_id,
-            attempt=attempt,
-            response_id=response.id,
-            ledger=compact_json(_usage(response)),
-            bill="",
-            token="",
-            team_id="",
-            ticket_cap=self._ticket_cap,
-        )
-        return settled(reply)
+        ledger = compact_json(_usage(response))
+        return self._book(job_id, response.id, attempt=attempt, ledger=ledger)
 
     def book_turn(self, job_id: str, attempt: int, token: str, turn: TurnLeft) -> Settled:
         """Book the calls of a chat turn that was taken away from its worker (X16)."""
-        reply = self._scripts.run(
-            "book",
-            id=job_id,
-            attempt=attempt,
-            response_id=token,
-            ledger=ledger_lines(turn),
-            bill="",
-            token="",
-            team_id="",
-            ticket_cap=self._ticket_cap,
-        )
-        return settled(reply)
+        return self._book(job_id, token, attempt=attempt, ledger=ledger_lines(turn))
 
     def book_generation(self, job_id: str, team_id: str, token: str, bill: str) -> Settled:
         """A call of a generation that was taken away from its worker is over: its slots are
         free, and what it used is booked (B18, X16)."""
+        return self._book(job_id, token, token=token, team_id=team_id, bill=bill)
+
+    def _book(self, job_id: str, once_by: str, **values: Any) -> Settled:
+        named = ("attempt", "ledger", "bill", "token", "team_id")
         reply = self._scripts.run(
             "book",
+            **{**dict.fromkeys(named, ""), **values},
             id=job_id,
-            attempt="",
-            response_id=token,
-            ledger="",
-            bill=bill,
-            token=token,
-            team_id=team_id,
+            response_id=once_by,
             ticket_cap=self._ticket_cap,
         )
         return settled(reply)

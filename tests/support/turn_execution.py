@@ -18,7 +18,7 @@ from jobs.providers.base import Call, Completion, Provider
 from jobs.providers.registry import Providers, build_providers
 from jobs.worker.turns.calls import CalledModel
 from jobs.worker.turns.executor import TurnExecutor
-from tests.support.openai_server import Reply, answer, completion
+from tests.support.openai_server import OpenAIServer, Reply, answer, completion
 
 PRICES = {"input_usd_micros_per_mtok": 1_000_000, "output_usd_micros_per_mtok": 2_000_000}
 NAMES = ("default", "first", "backup", "second", "third", "planner")
@@ -215,3 +215,22 @@ def retrying(formation: Formation, **changes: Any) -> Formation:
 def called(calls: Sequence[CalledModel]) -> list[tuple[str, str]]:
     """Of each call the model and what went wrong."""
     return [(call.spec.id, call.error) for call in calls]
+
+
+def run(
+    executor: TurnExecutor, plan: Plan = PLAN, watch: Watcher | None = None
+) -> tuple[str, list[CalledModel]]:
+    """The text of a turn, and the calls that it took."""
+    calls: list[CalledModel] = []
+    return executor.run(plan, MESSAGE, watch or Watcher(), calls).text, calls
+
+
+def asked(server: OpenAIServer) -> list[str]:
+    """The models that were asked for, in their order."""
+    return [request.json["model"] for request in server.requests]
+
+
+def last_message(server: OpenAIServer, number: int) -> str:
+    """The last message of a request."""
+    text: str = server.requests[number].json["messages"][-1]["content"]
+    return text

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from jobs.domain.abort import AbortScope, current
 from jobs.domain.entities import Response, response_id
-from jobs.domain.errors import AttemptAbortedError, AttemptError, StoreUnavailableError
+from jobs.domain.errors import (
+    AttemptAbortedError,
+    AttemptError,
+    ErrorKind,
+    Fault,
+    StoreUnavailableError,
+)
 from jobs.domain.escalation import Failure
 from jobs.domain.formation import Formation
 from jobs.domain.job import Attempt
 from jobs.domain.models import cost_usd_micros
 from jobs.domain.outcome import Abandoned, Answered, Cooldown, Outcome, Snooze
-from jobs.domain.retry import COOLDOWN_UNNAMED_S, RETRY_AFTER_MAX_S, Jitter
+from jobs.domain.retry import Jitter, pause_of
 from jobs.domain.states import Answer as StoreAnswer
 from jobs.domain.turn_left import TurnLeft
 from jobs.domain.turn_plan import Plan
@@ -32,7 +39,7 @@ DEATHS_MAX: Final = 20
 
 STORE_PAUSE_MS: Final = 2_000
 
-_ASKS_FOR_A_PAUSE: Final = frozenset({"rate_limit", "overloaded"})
+_ASKS_FOR_A_PAUSE: Final = frozenset({str(ErrorKind.RATE_LIMIT), str(Fault.OVERLOADED)})
 
 
 class _NotOursError(Exception):
@@ -53,7 +60,7 @@ class Tools:
     clock: Callable[[], float] = time.monotonic
 
 
-class TurnRun:
+class TurnRun(ABC):
     """One attempt of a turn, run once. What is not said here, the two sorts of attempts say:
     `carry_out` and `failed`."""
 
@@ -84,13 +91,13 @@ class TurnRun:
             failure = Failure(unexpected.kind, unexpected.message)
         return self.failed(failure)
 
+    @abstractmethod
     def carry_out(self) -> Outcome:
         """Plan and work. Raises what `outcome` knows what to do with."""
-        raise NotImplementedError
 
+    @abstractmethod
     def failed(self, failure: Failure) -> Outcome:
         """What follows from a failure of this attempt."""
-        raise NotImplementedError
 
     def begin(self, plan: Plan) -> None:
         """Write down the plan that is carried out. Raises where the attempt is not ours any more:
@@ -134,13 +141,9 @@ class TurnRun:
 
 def _cooldowns(calls: Sequence[CalledModel]) -> tuple[Cooldown, ...]:
     """The pause that each provider that was too busy asked of everybody, the last one of each."""
-    asked = {}
-    for call in calls:
-        if call.error in _ASKS_FOR_A_PAUSE:
-            named_s = call.retry_after_s
-            wait_s = COOLDOWN_UNNAMED_S if named_s is None else min(named_s, RETRY_AFTER_MAX_S)
-            asked[call.spec.target] = Cooldown(call.spec.target, math.ceil(wait_s * 1000))
-    return tuple(pause for pause in asked.values() if pause.for_ms > 0)
+    asked = {c.spec.target: c.retry_after_s for c in calls if c.error in _ASKS_FOR_A_PAUSE}
+    pauses = (pause_of(target, named_s) for target, named_s in asked.items())
+    return tuple(pause for pause in pauses if pause is not None)
 
 
 def _usage(call: CalledModel) -> Mapping[str, Any]:

@@ -7,12 +7,16 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from flask.testing import FlaskClient
 
 from jobs.delivery.assembly import assemble_pool
 from jobs.delivery.pool import DeliveryPool
 from jobs.delivery.poster import Poster
 from jobs.runtime import Runtime
 from jobs.store.deliveries import DeliveryView
+from service.app import create_app
+from service.context import fanout_of
+from tests.integration.service.team_caller import TeamCaller, team_caller
 from tests.support.ended_chains import CLIENT, KEY, USER, end_chain
 from tests.support.webhook_receiver import WebhookReceiver, webhook_receiver
 
@@ -78,3 +82,17 @@ def running() -> Iterator[Callable[[DeliveryPool], DeliveryPool]]:
     for thread in threads:
         thread.join(10)
         assert not thread.is_alive()
+
+
+@pytest.fixture
+def http(runtime: Runtime) -> Iterator[FlaskClient]:
+    """A client of an app over this test's runtime."""
+    app = create_app(runtime)
+    yield app.test_client()
+    fanout_of(app).close()
+
+
+@pytest.fixture
+def team(http: FlaskClient, runtime: Runtime) -> TeamCaller:
+    """A team that may generate."""
+    return team_caller(http, runtime)

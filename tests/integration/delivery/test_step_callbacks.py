@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from flask.testing import FlaskClient
 from redis import Redis
 
 from jobs.delivery.pool import DeliveryPool
@@ -15,11 +14,9 @@ from jobs.domain.errors import ErrorKind
 from jobs.domain.states import Answer
 from jobs.runtime import Runtime
 from jobs.store import keys
-from service.app import create_app
-from service.context import fanout_of
 from tests.integration.delivery.conftest import LOOPBACK, pool_of
 from tests.integration.service.step_caller import StepCaller, worker_and_matcher
-from tests.integration.service.team_caller import TeamCaller, team_caller
+from tests.integration.service.team_caller import TeamCaller
 from tests.support.signals import assert_unsigned, fail, found, lose, stack_at_work
 from tests.support.stored_generations import open_to
 from tests.support.stored_steps import new_step
@@ -35,18 +32,6 @@ def runtime(make_runtime: Callable[..., Runtime], redis: Redis) -> Runtime:
     """Both passes on the mock; posts may go to this machine."""
     open_to(redis, "acme")
     return make_runtime(extraction_model="mock-1", webhook_networks=LOOPBACK)
-
-
-@pytest.fixture
-def http(runtime: Runtime) -> Iterator[FlaskClient]:
-    app = create_app(runtime)
-    yield app.test_client()
-    fanout_of(app).close()
-
-
-@pytest.fixture
-def team(http: FlaskClient, runtime: Runtime) -> TeamCaller:
-    return team_caller(http, runtime)
 
 
 @pytest.fixture

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from flask.testing import FlaskClient
 from redis import Redis
 
 from jobs import maintenance
@@ -16,11 +15,9 @@ from jobs.domain.errors import ErrorKind
 from jobs.domain.states import Answer
 from jobs.runtime import Runtime
 from jobs.store import keys
-from service.app import create_app
-from service.context import fanout_of
 from tests.integration.delivery.conftest import LOOPBACK, pool_of
 from tests.integration.service.step_caller import StepCaller
-from tests.integration.service.team_caller import TeamCaller, team_caller
+from tests.integration.service.team_caller import TeamCaller
 from tests.support.delivery_times import due_now
 from tests.support.factories import claim_one
 from tests.support.signals import assert_unsigned, fail, found, lose, stack_at_work
@@ -39,18 +36,6 @@ def runtime(make_runtime: Callable[..., Runtime], redis: Redis) -> Runtime:
     """Both passes on the mock; posts may go to this machine."""
     open_to(redis, "acme")
     return make_runtime(extraction_model="mock-1", webhook_networks=LOOPBACK)
-
-
-@pytest.fixture
-def http(runtime: Runtime) -> Iterator[FlaskClient]:
-    app = create_app(runtime)
-    yield app.test_client()
-    fanout_of(app).close()
-
-
-@pytest.fixture
-def team(http: FlaskClient, runtime: Runtime) -> TeamCaller:
-    return team_caller(http, runtime)
 
 
 @pytest.fixture

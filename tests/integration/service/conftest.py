@@ -19,6 +19,7 @@ from jobs.runtime import Runtime
 from service.app import create_app
 from service.context import fanout_of
 from service.stack.free_port import free_port
+from tests.integration.service.chat_caller import ChatCaller, chat_app
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
 
@@ -124,3 +125,10 @@ def _gunicorn(redis_server: RedisServer) -> Iterator[WebServer]:
 def web_server(_gunicorn: WebServer, redis_url: str) -> WebServer:
     """The server over this test's empty Redis."""
     return _gunicorn
+
+
+@pytest.fixture
+def ada(runtime: Runtime) -> Iterator[ChatCaller]:
+    """User ada of the formation's first client."""
+    with chat_app(runtime) as caller:
+        yield caller

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ from tests.integration.service.chat_caller import (
     KEYS,
     OTHER_KEY,
     ChatCaller,
-    chat_app,
     crew_at_work,
     formation_file,
     request_id_in,
@@ -43,12 +42,6 @@ from tests.support.factories import claim_one
 @pytest.fixture
 def runtime(make_runtime: Callable[..., Runtime], tmp_path: Path) -> Runtime:
     return make_runtime(formation_keys=KEYS, formation_file=formation_file(tmp_path))
-
-
-@pytest.fixture
-def ada(runtime: Runtime) -> Iterator[ChatCaller]:
-    with chat_app(runtime) as caller:
-        yield caller
 
 
 def log_of(caller: ChatCaller, query: str = "") -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,6 @@ from tests.support.waiting import wait_until
 @pytest.fixture
 def runtime(make_runtime: Callable[..., Runtime], tmp_path: Path) -> Runtime:
     return make_runtime(formation_keys=KEYS, formation_file=formation_file(tmp_path))
-
-
-@pytest.fixture
-def ada(runtime: Runtime) -> Iterator[ChatCaller]:
-    with chat_app(runtime) as caller:
-        yield caller
 
 
 def data_of(answer: TestResponse) -> dict[str, Any]:

@@ -40,12 +40,6 @@ def runtime(make_runtime: Callable[..., Runtime]) -> Runtime:
     return make_runtime(formation_keys=KEYS)
 
 
-@pytest.fixture
-def ada(runtime: Runtime) -> Iterator[ChatCaller]:
-    with chat_app(runtime) as caller:
-        yield caller
-
-
 @pytest.mark.req("C21", "X12")
 @pytest.mark.case("SEC-05")
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,12 +23,6 @@ HOOK = "https://example.org/hook"
 @pytest.fixture
 def runtime(make_runtime: Callable[..., Runtime]) -> Runtime:
     return make_runtime(formation_keys=KEYS)
-
-
-@pytest.fixture
-def ada(runtime: Runtime) -> Iterator[ChatCaller]:
-    with chat_app(runtime) as caller:
-        yield caller
 
 
 VALUES: list[tuple[object, str]] = [

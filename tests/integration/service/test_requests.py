@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from tests.integration.service.chat_caller import (
     GIVES_UP,
     KEYS,
     ChatCaller,
-    chat_app,
     crew_at_work,
     formation_file,
     request_id_in,
@@ -29,12 +28,6 @@ from tests.support.waiting import wait_until
 @pytest.fixture
 def runtime(make_runtime: Callable[..., Runtime], tmp_path: Path) -> Runtime:
     return make_runtime(formation_keys=KEYS, formation_file=formation_file(tmp_path))
-
-
-@pytest.fixture
-def ada(runtime: Runtime) -> Iterator[ChatCaller]:
-    with chat_app(runtime) as caller:
-        yield caller
 
 
 def submitted(ada: ChatCaller, message: str = "Hello") -> str:

@@ -10,11 +10,14 @@ from redis import Redis
 
 from jobs.runtime import Runtime
 from jobs.worker.handlers.generation import GenerationHandler
+from jobs.worker.turns.executor import TurnExecutor
+from tests.support.chains import Stage, make_stage
 from tests.support.factories import new_job
 from tests.support.generations import handler_of, registry_of
 from tests.support.invariants import problems_of
 from tests.support.openai_server import OpenAIServer, openai_server
 from tests.support.processes import Fleet, fleet
+from tests.support.turn_execution import executor_at, formation_of
 
 Submit = Callable[..., str]
 
@@ -51,3 +54,23 @@ def server() -> Iterator[OpenAIServer]:
 def handler(server: OpenAIServer) -> GenerationHandler:
     """The handler of generations over that provider."""
     return handler_of(registry_of(server.base_url))
+
+
+@pytest.fixture
+def make(
+    make_runtime: Callable[..., Runtime], server: OpenAIServer, tmp_path: Path
+) -> Callable[..., Stage]:
+    """Makes a stage of chains with that provider, of a formation by keyword."""
+    return lambda **formation: make_stage(make_runtime, server, tmp_path, **formation)
+
+
+@pytest.fixture
+def executor(server: OpenAIServer) -> TurnExecutor:
+    """Runs turns of the usual formation against that provider."""
+    return executor_at(server.base_url)
+
+
+@pytest.fixture
+def planning(server: OpenAIServer) -> TurnExecutor:
+    """Likewise, and asks the planner for the first plan as well."""
+    return executor_at(server.base_url, formation_of(plans=True, planner_model="planner"))

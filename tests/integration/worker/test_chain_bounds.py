@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from jobs.domain.escalation import ChainState
 from jobs.domain.job import Kind
 from jobs.domain.states import Answer, State
 from jobs.retry_events import tell_ended
-from jobs.runtime import Runtime
 from jobs.store import keys
 from jobs.store.turns import RequestStatus
 from jobs.worker.assembly import assemble, handlers_of
@@ -27,7 +25,6 @@ from tests.support.chains import (
     Stage,
     is_planning,
     is_task,
-    make_stage,
     plan,
     reasons,
     says,
@@ -36,32 +33,14 @@ from tests.support.factories import claim_one
 from tests.support.invariants import problems_of
 from tests.support.openai_server import (
     Fault,
-    OpenAIServer,
     Reply,
     fault,
-    openai_server,
     status,
 )
 from tests.support.waiting import wait_until
 
 REFUSED = status(400)
 HANGS = fault(Fault.HANG)
-
-
-@pytest.fixture
-def server() -> Iterator[OpenAIServer]:
-    with openai_server() as running:
-        yield running
-
-
-@pytest.fixture
-def make(
-    make_runtime: Callable[..., Runtime], server: OpenAIServer, tmp_path: Path
-) -> Callable[..., Stage]:
-    def make_one(**formation: Any) -> Stage:
-        return make_stage(make_runtime, server, tmp_path, **formation)
-
-    return make_one
 
 
 @pytest.mark.req("C6")

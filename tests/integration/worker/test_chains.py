@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from jobs.domain.errors import ErrorKind
 from jobs.domain.escalation import ChainState
 from jobs.domain.job import Kind
 from jobs.domain.states import State
-from jobs.runtime import Runtime
 from jobs.store import keys
 from jobs.store.turns import RequestStatus
 from tests.support.chains import (
@@ -26,33 +24,16 @@ from tests.support.chains import (
     Stage,
     is_planning,
     is_task,
-    make_stage,
     plan,
     reasons,
     says,
 )
 from tests.support.invariants import problems_of
-from tests.support.openai_server import OpenAIServer, openai_server, status
+from tests.support.openai_server import status
 from tests.support.waiting import wait_until
 
 REFUSED = status(400)
 WRONG_KEY = status(401)
-
-
-@pytest.fixture
-def server() -> Iterator[OpenAIServer]:
-    with openai_server() as running:
-        yield running
-
-
-@pytest.fixture
-def make(
-    make_runtime: Callable[..., Runtime], server: OpenAIServer, tmp_path: Path
-) -> Callable[..., Stage]:
-    def make_one(**formation: Any) -> Stage:
-        return make_stage(make_runtime, server, tmp_path, **formation)
-
-    return make_one
 
 
 @pytest.fixture

@@ -14,45 +14,18 @@ from jobs.worker.turns.tries import WorkflowFailedError
 from tests.support.openai_server import OpenAIServer
 from tests.support.turn_execution import (
     MESSAGE,
-    PLAN,
     USAGE,
     Watcher,
+    asked,
     called,
     entry,
-    executor_at,
-    formation_of,
+    last_message,
     plan_text,
     spoken,
 )
 
 UNKNOWN = Usage(None, None)
 FAILED = entry(Failure(ErrorKind.PROVIDER_5XX, "reporting_api timed out"))
-
-
-@pytest.fixture
-def executor(server: OpenAIServer) -> TurnExecutor:
-    return executor_at(server.base_url)
-
-
-@pytest.fixture
-def planning(server: OpenAIServer) -> TurnExecutor:
-    return executor_at(server.base_url, formation_of(plans=True, planner_model="planner"))
-
-
-def run(
-    executor: TurnExecutor, plan: Plan = PLAN, watch: Watcher | None = None
-) -> tuple[str, list[CalledModel]]:
-    calls: list[CalledModel] = []
-    return executor.run(plan, MESSAGE, watch or Watcher(), calls).text, calls
-
-
-def asked(server: OpenAIServer) -> list[str]:
-    return [request.json["model"] for request in server.requests]
-
-
-def last_message(server: OpenAIServer, number: int) -> str:
-    text: str = server.requests[number].json["messages"][-1]["content"]
-    return text
 
 
 @pytest.mark.req("C1")

@@ -1,7 +1,7 @@
 -- Turns: what a chat turn keeps beside its jobs, and how its chain of background attempts ends.
 -- `job.turn` is what the script that ends an attempt knows of it: calls (usage as JSON, one a
--- call), cooldowns (target and ms), entry (the failed attempt as JSON), awaiting, note, state, or id and after_ms of the next
--- attempt. Where it knows nothing (cancel, expire) the request still ends.
+-- call), cooldowns (target and ms), entry (the failed attempt as JSON), awaiting, note, state, or
+-- id and after_ms of the next attempt. Where it knows nothing (cancel, expire) the request still ends.
 
 local function is_turn(job)
   return job.kind == 'chat' or job.kind == 'escalation'
@@ -13,18 +13,17 @@ local function request_of(job)
   return call('HGET', K.job(job.id), 'root_id') or job.id
 end
 
--- show_request: how the request of a job that goes on or back stands now.
+-- show_request: how the request of a job that goes on or back stands now; whether there is one.
 local function show_request(job, status)
-  local request = request_of(job)
-  if call('EXISTS', K.request(request)) == 0 then return end
-  call('HSET', K.request(request), 'status', status)
+  local request = K.request(request_of(job))
+  if call('EXISTS', request) == 0 then return false end
+  call('HSET', request, 'status', status)
+  return true
 end
 
 -- count_death: the worker of an attempt is gone; the attempt goes back to the queue.
 local function count_death(job)
-  local request = request_of(job)
-  show_request(job, 'queued')
-  if call('EXISTS', K.request(request)) == 1 then call('HINCRBY', K.request(request), 'deaths', 1) end
+  if show_request(job, 'queued') then call('HINCRBY', K.request(request_of(job)), 'deaths', 1) end
 end
 
 -- book_calls: a row of the ledger for each call to a model, and the pauses that were asked for.
@@ -54,12 +53,10 @@ end
 -- deadline does (C7); in the queue the attempt waits no longer than that.
 local function begin_turn(job, now)
   call('ZREM', K.expiring(), job.id)
-  show_request(job, 'processing')
+  if not show_request(job, 'processing') then return end
   local request = request_of(job)
+  call('HINCRBY', K.request(request), 'runs', 1)
   local deadline_ms = call('HGET', K.request(request), 'deadline_ms')
-  if call('EXISTS', K.request(request)) == 1 then
-    call('HINCRBY', K.request(request), 'runs', 1)
-  end
   if not deadline_ms or deadline_ms == '' or attempt_of(request) < 3 then return end
   call('HSETNX', K.request(request), 'deadline_at', int(now + tonumber(deadline_ms)))
   call('HSET', K.job(job.id), 'expires_at', call('HGET', K.request(request), 'deadline_at'))
@@ -95,7 +92,7 @@ end
 -- end_chain: its state, its event, its line in the captain's log (C14), its delivery (C10): all
 -- in the script that ends it.
 local function end_chain(job, request, state, detail, now)
-  local r = call('HMGET', K.request(request), 'client', 'user', 'delivery', 'runs')
+  local r = call('HMGET', K.request(request), 'client', 'user', 'delivery')
   local attempts = attempt_of(request) - (state == 'achieved' and 0 or 1)
   tell_retry(job, request, 'terminal', attempts, state, now)
   call('HSET', K.request(request), 'state', state, 'status', STATUS_OF[state] or 'failed',
